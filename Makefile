@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The processes of a run, and the next run, find the modules that one of them has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install run dev messages browser nginx caddy pgbouncer prometheus test test-pythons test-cells check check-types check-style check-imports check-public-types bench isolation openapi sync-client resource docs format lock release clean
+.PHONY: help install run dev messages browser nginx caddy pgbouncer prometheus test test-all explore test-pythons test-cells check check-types check-style check-imports check-public-types bench isolation openapi sync-client resource docs format lock release clean
 
 install: $(STAMP) ## set up .venv with the pinned dependencies
 $(STAMP): requirements.lock $(PACKAGES:%=%/pyproject.toml)
@@ -36,12 +36,26 @@ help: ## list the targets
 
 # In several processes, each with a PostgreSQL of its own; more than two cores, since tests also wait.
 TEST_PROCESSES ?= 4
-# The table of isolation compares latencies, so it runs after the others and by itself: here a row of lists, one of
-# bookings and one of deliveries, all of it with `make isolation` or `pytest tests/isolation`.
+PYTEST := $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal --ignore tests/isolation
+test: install ## run the tests, on SQLite and PostgreSQL
+	$(PYTEST) --part quick
+
+# What is exhaustive: kills by the dozen, generated requests, upgrades, the command line on PostgreSQL. The table of
+# isolation compares latencies, so it runs after the others and by itself: here a row of lists, one of bookings and one
+# of deliveries, all of it with `make isolation` or `pytest tests/isolation`.
 ISOLATION ?= rare-filter or locked-departure or unrecordable-attempt
-test: install ## run all tests, on SQLite and PostgreSQL
-	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal --ignore tests/isolation
+# Random examples are the same in every run, so that a failure is caused by a change; SEED=4711 tries others.
+SEED ?=
+test-all: install ## run the exhaustive tests, which `make test` leaves out; SEED=4711 for other examples
+	$(if $(SEED),BOOKING_TEST_MONEY_FROM=$(SEED) )$(PYTEST) --part exhaustive $(if $(SEED),--hypothesis-seed=$(SEED))
 	$(BIN)/python -m pytest tests/isolation -k "$(ISOLATION)"
+
+# More examples, kills and days than a change can wait for. The hosted workflow runs it weekly.
+EXPLORED := EXAMPLES=50 ALL_DAYS=1 RESTORES=5 EVENTS=1000 BOOKINGS=200 GIFT_CARDS=10 REFUNDS=150 REFUND_KILLS=30 \
+    ROLLING=60 MONEY=20 MAIL_BOOKINGS=200 MAIL_KILLS=20 FAILOVER=30
+explore: install ## run all tests with a new seed and larger numbers, for an hour or more; SEED=4711 repeats a run
+	@seed=$(or $(SEED),$$(date +%s)); echo "== repeat this run with: make explore SEED=$$seed"; \
+	    export $(EXPLORED:%=BOOKING_TEST_%) BOOKING_TEST_MONEY_FROM=$$seed; $(PYTEST) --hypothesis-seed=$$seed
 
 # The guest's page is looked at in Chromium, which no wheel carries: a Debian package brings it, where that can be installed.
 browser:

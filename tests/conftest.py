@@ -24,6 +24,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from starlette.testclient import TestClient
+from support import components
 from support.api import Api
 from support.cells import installation_of, served_as_cell, settings_of_cells
 from support.client import WholeResponses
@@ -190,9 +191,8 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def postgresql_only(backend: str) -> None:
-    """Skips the test on SQLite: it is about locks of other transactions, lost connections or kept plans."""
-    if backend == "sqlite":
-        pytest.skip("SQLite has one writer and no server, and plans each statement once")
+    """Keeps the test from SQLite: it is about locks of other transactions, lost connections or kept plans."""
+    assert backend == "postgresql", "deselected in pytest_collection_modifyitems"
 
 
 @pytest.fixture(scope="session")
@@ -336,28 +336,71 @@ def _process(config: pytest.Config) -> int:
     return int(getattr(config, "workerinput", {}).get("workerid", "gw0").removeprefix("gw"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--part",
+        choices=("all", "quick", "exhaustive"),
+        default="all",
+        help="quick: the tests of `make test`; exhaustive: those that `make test-all` adds",
+    )
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     processes = _processes(config)
-    if processes == 1:
-        return (yield)
     items.sort(key=lambda item: item.path.parts)  # the same order in every process
     yield  # pytest groups the tests by the backend
-    items[:] = slow_first(items, processes)
+    chosen = [item for item in items if _is_chosen(item, config.getoption("part"))]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen if processes == 1 else slow_first(chosen, processes)
+
+
+def _is_chosen(item: pytest.Item, part: str) -> bool:
+    """Return whether a test belongs to the part, and its database can show what it asserts."""
+    if _backend(item) == "sqlite" and "postgresql_only" in getattr(item, "fixturenames", ()):
+        return False
+    return part == "all" or _is_exhaustive(item) == (part == "exhaustive")
+
+
+def _backend(item: pytest.Item) -> str | None:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("backend") if callspec else None
+
+
+def _is_exhaustive(item: pytest.Item) -> bool:
+    """Return whether `make test` leaves the test to `make test-all`."""
+    if _backend(item) == "postgresql" and item.get_closest_marker("one_database"):
+        return True
+    marker = item.get_closest_marker("exhaustive")
+    if marker is None:
+        return False
+    words, case = marker.kwargs.get("but", ()), item.name.partition("[")[2]
+    return not case.startswith(words)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("component"):
+        for name in marker.args:
+            components.program(name, marker.kwargs["package"])
 
 
 def pytest_configure(config: Any) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A background run of a shell ignores SIGINT, and commands that a test interrupts would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.addinivalue_line("markers", "slow: takes seconds; still part of every run")
+    config.addinivalue_line(
+        "markers", "exhaustive(but=BEGINNINGS): runs in `make test-all`, but for the cases whose ids begin so"
+    )
+    config.addinivalue_line("markers", "one_database: runs on PostgreSQL in `make test-all`, since no SQL decides it")
+    config.addinivalue_line("markers", "both_databases: a test of the command line that SQL decides")
+    config.addinivalue_line("markers", "component(*names, package): needs programs that no Python package brings")
     # Slow examples are allowed, since they show a busy machine and no fault. Every run has the same examples: a failure
-    # is caused by a change. BOOKING_TEST_EXPLORE searches for others.
+    # is caused by a change. `make explore` searches for others.
     hypothesis_settings.register_profile(
         "tests",
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
-        derandomize="BOOKING_TEST_EXPLORE" not in os.environ,
+        derandomize=config.getoption("--hypothesis-seed") is None,
     )
     hypothesis_settings.load_profile("tests")
 

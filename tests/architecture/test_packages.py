@@ -57,6 +57,7 @@ def metadata(built: Path) -> Message:
         return HeaderParser().parsestr(archive.read(name).decode())
 
 
+@pytest.mark.exhaustive(but="booking_sdk")
 def test_a_package_index_would_take_it(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from twine.commands.check import check
 
@@ -75,6 +76,7 @@ def test_the_wheel_built_from_the_sdist_holds_the_package_and_nothing_else(folde
     assert described == {"METADATA", "RECORD", "WHEEL", "licenses/LICENSE"}
 
 
+@pytest.mark.exhaustive(but="booking_sdk")
 def test_the_wheel_built_from_the_tree_is_the_same(folder: str, built: Path, tmp_path: Path) -> None:
     run("build", "--no-isolation", "--wheel", "--outdir", str(tmp_path), str(ROOT / folder))
     (from_sdist,), (from_tree,) = built.glob("*.whl"), tmp_path.glob("*.whl")

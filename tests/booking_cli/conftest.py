@@ -35,6 +35,16 @@ from booking_core.db.engine import Database
 PROXIES = tuple(write(f"{kind}_proxy") for kind in ("http", "https", "all") for write in (str.lower, str.upper))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave one database for `make test`: the functions below the commands have their tests on both.
+
+    Modules with SQL of their own, or with processes that the database decides, are marked `both_databases`.
+    """
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("both_databases") is None:
+            item.add_marker(pytest.mark.one_database)
+
+
 @pytest.fixture(autouse=True)
 def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ignore the terminal size and the proxies of this machine."""

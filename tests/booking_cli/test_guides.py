@@ -108,6 +108,7 @@ class Shell:
         return done
 
 
+@pytest.mark.exhaustive
 def test_the_merchants_guide_works_on_what_make_run_serves(
     booking: Booking, environment: Environment, demo: dict[str, str], tmp_path: Path
 ) -> None:

@@ -326,6 +326,7 @@ def test_a_stream_that_is_closed_from_the_start_leads_nowhere(fjord: Booking, cl
     assert ("svc_" in done.stdout) == (closed != ">&-")
 
 
+@pytest.mark.exhaustive
 def test_a_console_in_ascii_loses_no_key_and_no_letter_of_json(
     fjord: Booking, new_process: Process, environment: Environment
 ) -> None:

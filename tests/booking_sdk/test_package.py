@@ -114,6 +114,7 @@ def test_importing_loads_the_client_and_neither_a_model_nor_what_makes_them() ->
     assert not {name for name in ours if "resources" in name or "testing" in name}
 
 
+@pytest.mark.exhaustive
 def test_everything_together_needs_httpx_pydantic_and_the_standard_library() -> None:
     names = "[getattr(booking_sdk, name) for name in booking_sdk.__all__]"
     resources = "client = booking_sdk.BookingClient('svc_x', base_url='https://a.test')"
@@ -159,6 +160,7 @@ OF_THE_DOUBLE = {"testing/fake.py", "testing/_filling.py", "testing/_service.py"
 WITHOUT_THE_SERVICE = [path for path in MODULES if path.relative_to(FOLDER).as_posix() not in OF_THE_DOUBLE]
 
 
+@pytest.mark.exhaustive
 def test_the_service_is_missed_with_the_command_that_installs_it() -> None:
     done = run("sys.modules['booking_server'] = None; from booking_sdk.testing import make_booking, FakeBookingAPI")
     assert 'FakeBookingAPI needs the service, pip install "booking-sdk[testing]"' in done.stderr

@@ -115,6 +115,7 @@ async def book_all_async(client: AsyncBookingClient, departure: str, count: int)
     return ledger
 
 
+@pytest.mark.exhaustive(but="postgresql")
 def test_whatever_the_network_does_each_intention_is_one_booking_or_surely_none(
     served: tuple[str, int], world: World, direct: BookingClient
 ) -> None:

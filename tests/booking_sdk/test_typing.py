@@ -63,6 +63,7 @@ def complaints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["integrator.py", "mirror.py"])
 def test_a_program_and_the_example_of_the_guide_pass_mypy_strict(name: str, complaints: dict[str, list[str]]) -> None:
     assert complaints[name] == []
@@ -99,6 +100,7 @@ def test_mypy_narrows_events_by_their_type(complaints: dict[str, list[str]]) -> 
     assert_narrowed({int(one[1]): one[2] for one in found if one})
 
 
+@pytest.mark.exhaustive
 def test_pyright_narrows_events_by_their_type() -> None:
     # As in `make check`, it finds Python and the packages through the PATH.
     environment = {**os.environ, "PATH": os.pathsep.join([str(BIN), os.environ.get("PATH", "")])}

@@ -60,6 +60,7 @@ def add_gift_card(world: World) -> None:
     world.insert(tables.gift_cards, **code, **amounts, created_at=NOON, updated_at=NOON)
 
 
+@pytest.mark.exhaustive(but="sqlite-in use")
 @pytest.mark.parametrize("keys", [SECRET, f"{NEWER_SECRET},{SECRET}"], ids=["in use", "former"])
 def test_a_secret_key_that_opens_the_database_is_accepted(sealed: str, keys: str) -> None:
     with TestClient(create_app(Settings(database_url=sealed, secret_key=keys))) as client:

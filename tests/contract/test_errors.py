@@ -23,6 +23,9 @@ from booking_core.models.errors import ErrorCode
 from booking_core.models.scopes import Scope
 from booking_server.api.errors import STATUS
 
+pytestmark = pytest.mark.one_database
+
+
 CANARY = "Zq7canary"
 LIMIT = RateLimit(50, 3600)
 NOBODY = "00000000-0000-4000-8000-000000000000"

@@ -15,6 +15,9 @@ from support.world import ADULT, DRYSUIT, World
 
 from booking_core.db import tables
 
+pytestmark = pytest.mark.one_database
+
+
 JSON = {"Content-Type": "application/json"}
 REST_OF_BOOKING = '"customer":{"name":"Ada","email":"ada@example.com"},"payment":"pay_on_site"'
 CPU_S = 1.0

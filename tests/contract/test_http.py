@@ -14,6 +14,9 @@ from support.refusals import nothing_changes, refused
 
 from booking_core.organizations import keys
 
+pytestmark = pytest.mark.one_database
+
+
 BODY_BYTES_MAX = 256 * 1024
 CANARY = "canary-7f3a"
 METHODS: dict[str, set[str]] = {"/api/v1/openapi.json": {"GET"}}

@@ -21,6 +21,9 @@ from booking_core.base.clock import MINUTE, SECOND
 from booking_core.db import tables
 from booking_core.models.scopes import READ_SCOPES, Scope
 
+pytestmark = pytest.mark.one_database
+
+
 CODE = "GIFT-CARD-7KQ2"
 
 

@@ -13,6 +13,9 @@ from support.refusals import field_of, invalid_field, reason_of, refused
 from support.resources import LISTINGS
 from support.world import DAY, HOUR, World
 
+pytestmark = pytest.mark.one_database
+
+
 LISTS = [listing.path for listing in LISTINGS]
 CPU_S = 1.0
 
@@ -174,6 +177,7 @@ def test_an_unknown_parameter_is_ignored(api: Api, query: str) -> None:
         assert (more.status_code, more.json()) == (200, plain.json())
 
 
+@pytest.mark.exhaustive(but="sqlite")
 @pytest.mark.parametrize(
     ("path", "name"),
     [*BAD, *INSTANTS, ("/events", "starting_after")],

@@ -119,6 +119,7 @@ def replaced(node: Any, path: tuple[Any, ...], value: Any) -> Any:
     return changed
 
 
+@pytest.mark.exhaustive(but="postgresql-succeeded")
 @pytest.mark.parametrize("is_paid", [False, True])
 @pytest.mark.parametrize("name", ["succeeded", "failed", "refunded", "disputed"])
 def test_no_signed_event_is_an_error_of_the_service(

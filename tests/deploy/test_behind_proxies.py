@@ -4,7 +4,6 @@ import http.client
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -13,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import forking, serving
+from support import components, forking, serving
 from support.servers import free_port
 
 PROXIES = Path(__file__).parents[2] / "deploy" / "proxies"
-PATH = "/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin"
 LIMITS = {"nginx": 300 * 1024 + 1, "caddy": 300_000}
 """The first sizes of a body that a proxy refuses in any case."""
 SENT = {"Content-Type": "application/json", "Idempotency-Key": "k" * 20, "Authorization": "Bearer svc_live_x"}
@@ -29,7 +27,7 @@ on_nginx = pytest.mark.parametrize("proxy", ["nginx"], indirect=True)
 def proxy(request: pytest.FixtureRequest) -> str:
     """The program, which must be installed: apt-get install nginx-light caddy."""
     name = str(request.param)
-    return shutil.which(name, path=PATH) or pytest.skip(f"{name} is not installed")
+    return components.program(name, {"nginx": "nginx-light"}.get(name, name))
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import asyncio
 import itertools
 import json
 import re
-import shutil
 import subprocess
 import urllib.error
 import urllib.parse
@@ -45,9 +44,7 @@ ALERTS{alertname="BookingDown",alertstate="firing"} 1
 _VARIABLES = {"$__rate_interval": "2m", '"$cell"': '".*"'}
 _VARIABLE = re.compile("|".join(map(re.escape, _VARIABLES)))
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("prometheus") and shutil.which("promtool")), reason="both are in the Debian package prometheus"
-)
+pytestmark = pytest.mark.component("prometheus", "promtool", package="prometheus")
 
 
 def panels() -> list[dict[str, Any]]:

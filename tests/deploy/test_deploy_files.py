@@ -4,7 +4,6 @@ import copy
 import json
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
@@ -127,7 +126,7 @@ def test_the_processes_behind_the_proxy_of_the_compose_file_keep_their_addresses
     assert found["x-booking"]["environment"]["BOOKING_TRUSTED_PROXIES"] == pool["subnet"]
 
 
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="it is in the Debian package systemd")
+@pytest.mark.component("systemd-analyze", package="systemd")
 def test_systemd_takes_the_units_and_exposes_little_to_them(tmp_path: Path) -> None:
     for unit in sorted((DEPLOY / "systemd").glob("*.service")):
         unit_file = tmp_path / unit.name

@@ -27,6 +27,7 @@ def text_of(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
+@pytest.mark.exhaustive
 def test_the_site_builds_without_a_broken_link(site: Path) -> None:
     assert (site / "index.html").is_file()
     assert len(list(site.rglob("*.html"))) > 100

@@ -148,7 +148,7 @@ def rows(folder: Path, query: str) -> list[Any]:
         return database.execute(query).fetchall()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive(but="follow]")
 @pytest.mark.parametrize(
     ("backend", "names"),
     [("sqlite", ("follow",)), ("sqlite", ("receive",)), ("postgresql", ("follow", "receive"))],

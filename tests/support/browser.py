@@ -14,10 +14,7 @@ from selenium.webdriver.chrome.service import Service as Driver  # noqa: E402
 CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 PHONE, DESKTOP = (390, 844), (1280, 900)
 
-needs_chromium = pytest.mark.skipif(
-    not (CHROMIUM.exists() and CHROMEDRIVER.exists()),
-    reason="chromium and chromium-driver are not installed (`make browser` as root)",
-)
+needs_chromium = pytest.mark.component("chromium", "chromedriver", package="chromium-driver")
 
 
 def chromium(profile: Path, *, runs_scripts: bool = True) -> Any:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from sqlalchemy.engine import URL, make_url
 
+from support import components
 from support.servers import free_port
 
 _BUILT = Path(__file__).parents[2] / "build" / "pgbouncer" / "pgbouncer"
@@ -24,7 +24,7 @@ def _command() -> str:
     for command in (shutil.which("pgbouncer"), _BUILT):
         if command and Path(command).exists() and _version(str(command)) >= _OLDEST:
             return str(command)
-    pytest.skip("PgBouncer 1.21 or newer is not installed, and was not built by `make pgbouncer`")
+    return components.missing("PgBouncer 1.21 or newer is not installed, and was not built by `make pgbouncer`")
 
 
 def _version(command: str) -> tuple[int, ...]:

@@ -58,6 +58,7 @@ def test_a_payment_whose_webhook_was_lost_still_books(api: Api, running: Ledger,
 # Processes that are killed ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_kills_in_the_middle_of_a_checkout_a_webhook_and_a_look_up_lose_and_double_nothing(
     running: Ledger, fresh_database_url: str, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def send(service: Service, key: str, requests: Requests, *, kill_after: int | No
     return answers
 
 
+@pytest.mark.exhaustive(but="postgresql")
 def test_a_kill_in_the_middle_of_a_burst_loses_doubles_and_halves_nothing(mortal_service: Service) -> None:
     """Every tenth of the requests takes a hold over, without which there would be no seat for it."""
     with new_world(mortal_service.url) as world:

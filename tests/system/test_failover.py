@@ -55,7 +55,7 @@ class Client:
                 threading.Event().wait(0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive(but="kill")
 @pytest.mark.parametrize("harm", [Cluster.kill, Cluster.freeze])
 def test_nothing_acknowledged_is_lost_when_the_primary_is_gone(
     harm: Callable[[Cluster, int], None], clock: FixedClock

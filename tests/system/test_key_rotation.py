@@ -137,7 +137,7 @@ def status(installed: Installation, keys: str) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_key_is_rotated_while_guests_book_and_dropped_without_a_loss(installed: Installation) -> None:
     both = f"{B},{A}"
     with installed.serving(both) as (client, _), writing(lambda key: installed.book(client, key)) as made:
@@ -177,6 +177,7 @@ def test_a_service_with_another_key_says_so_and_does_not_start(installed: Instal
         assert C not in refused.stderr
 
 
+@pytest.mark.exhaustive(but="sqlite")
 def test_a_key_that_is_dropped_too_early_is_missed_at_the_start(installed: Installation) -> None:
     with installed.serving(f"{B},{A}") as (client, _):
         assert installed.book(client, "after-the-rotation").status_code == 201
@@ -185,6 +186,7 @@ def test_a_key_that_is_dropped_too_early_is_missed_at_the_start(installed: Insta
         installed.assert_all_works(client)
 
 
+@pytest.mark.exhaustive(but="sqlite")
 def test_who_has_lost_the_key_can_go_on_without(installed: Installation) -> None:
     with installed.serving(C, BOOKING_SECRET_KEY_CHECK="warn") as (client, log):
         assert client.get(f"/manage/{installed.sealed.token}").status_code == 404

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support import databases
 from support.creating import create, created
 from support.receivers import Worker, wait_until, workers
@@ -73,6 +74,7 @@ def let_leases_pass(url: str) -> None:
     databases.run(url, "UPDATE mails SET next_attempt_at = 0 WHERE status = 'queued' AND lease_until IS NOT NULL")
 
 
+@pytest.mark.exhaustive(but="sqlite")
 def test_every_mail_arrives_although_the_worker_is_killed(fresh_database_url: str, tmp_path: Path) -> None:
     with (
         MailServer() as server,

@@ -369,6 +369,7 @@ def test_without_a_bug_nothing_is_found(world: World, act: Act) -> None:
     assert found(world) == set()
 
 
+@pytest.mark.exhaustive(but="sqlite")
 @pytest.mark.parametrize(("act", "plant", "invariant"), PLANTED, ids=[invariant for _, _, invariant in PLANTED])
 def test_a_planted_bug_is_found(
     world: World, monkeypatch: pytest.MonkeyPatch, act: Act, plant: Patch, invariant: str

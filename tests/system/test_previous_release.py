@@ -12,6 +12,8 @@ from support.releases import COLUMN, INDEX, TABLE, newer_release, previous_relea
 
 from booking_core.db import migrate, revisions
 
+pytestmark = pytest.mark.exhaustive
+
 SUITE = ("tests/contract/test_bookings.py", "tests/contract/test_webhooks.py", "tests/contract/test_lists.py")
 CHOSEN = "postgresql and (not test_lists or events) and not 20_000 and not pages_of_one"
 """The contract of bookings, webhooks and the feed, without the tests of many rows. SQLite has one process, which
@@ -34,7 +36,6 @@ migrate.upgrade = copy_upgraded
 '''
 
 
-@pytest.mark.slow
 def test_the_suite_of_the_previous_release_passes_on_a_newer_schema(
     new_database_url: Callable[[str], str], postgres_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

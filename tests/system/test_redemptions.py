@@ -58,6 +58,7 @@ class Rush(Operations):
         return dict(booking)
 
 
+@pytest.mark.exhaustive(but="postgresql")
 def test_what_many_guests_take_from_a_card_is_what_it_loses(world: World) -> None:
     rush = Rush(world)
     cards = [rush.issue(FACE) for _ in range(CARDS)]

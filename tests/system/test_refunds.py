@@ -97,6 +97,7 @@ def each_was_refunded_once(shop: Shop, made: list[str]) -> None:
     assert shop.world.examine() == []
 
 
+@pytest.mark.exhaustive
 def test_each_cancellation_is_refunded_once_though_the_worker_dies_again_and_again(shop: Shop, tmp_path: Path) -> None:
     shop.ledger.rate = FAULTS
     with ThreadPoolExecutor(_BUYERS) as pool:

@@ -26,6 +26,8 @@ from support.world import SECRET
 
 from booking_core.db import migrate
 
+pytestmark = pytest.mark.exhaustive
+
 BOOKINGS = int(os.environ.get("BOOKING_TEST_ROLLING", "15"))
 CLIENTS, WRITES_PER_SECOND = 5, 50
 _TRIES, _PAUSE_S = 600, 0.05
@@ -160,7 +162,6 @@ async def upgrade_under_load(deployment: Deployment, url: str, key: str, departu
     return log
 
 
-@pytest.mark.slow
 def test_no_booking_is_lost_while_a_deployment_is_upgraded(
     new_database_url: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -491,6 +491,7 @@ NOTED = {
 """The places where a note may be read, and is."""
 
 
+@pytest.mark.exhaustive
 def test_a_day_of_work_leaves_no_secret_where_it_should_not_be(
     day: Day, town: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

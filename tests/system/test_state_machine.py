@@ -701,6 +701,7 @@ def database(fresh_database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
     opened.close()
 
 
+@pytest.mark.exhaustive(but="postgresql")
 def test_whatever_happens_in_whatever_order_the_books_are_right(database: Database) -> None:
     machine = type("Bound", (Machine,), {"database": database, "clock": database._clock})
     run_state_machine_as_test(  # type: ignore[no-untyped-call]

@@ -88,6 +88,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [record for record in own if record.name != "booking.notifier"]
 
 
+@pytest.mark.exhaustive(but="sqlite")
 def test_it_is_503_while_it_lasts_and_the_same_key_books_once_after(
     breaking: Breaking, api: Api, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -92,6 +92,7 @@ def in_turn(*answers: Answer) -> Callable[[Receipt], Answer]:
 # Kills -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive(but="postgresql-as")
 @with_short_leases
 @pytest.mark.parametrize("answer", [hang, OK], ids=["before it was accepted", "as it was accepted"])
 def test_what_a_killed_worker_was_sending_is_sent_once_more_with_the_same_event_id(
@@ -122,6 +123,7 @@ def test_what_a_killed_worker_was_sending_is_sent_once_more_with_the_same_event_
     assert LEASE_S * SECOND <= after - before <= RECLAIMED_WITHIN_S * SECOND
 
 
+@pytest.mark.exhaustive(but="sqlite")
 def test_a_delivery_that_brings_down_every_worker_is_parked_and_the_others_go_on(
     fresh_database_url: str, tmp_path: Path
 ) -> None:
@@ -189,6 +191,7 @@ def test_a_worker_that_is_asked_twice_finishes_nothing_more(setup: Setup) -> Non
     assert setup.outcomes() == ["lost"]
 
 
+@pytest.mark.exhaustive(but="well")
 @on_postgresql
 @with_short_leases
 @pytest.mark.parametrize("ends", ["well", "badly"])

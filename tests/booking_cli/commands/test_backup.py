@@ -23,6 +23,9 @@ from booking_core.base.tokens import SecretKeys, new_id
 from booking_core.db import revisions
 from booking_core.upkeep.backups import postgres, sqlite
 
+pytestmark = pytest.mark.both_databases
+
+
 RESTORES = int(os.environ.get("BOOKING_TEST_RESTORES", "1"))
 SOLD_PER_SECOND = 50
 

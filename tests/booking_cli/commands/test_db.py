@@ -10,6 +10,8 @@ from support.databases import connect, fill, run
 
 from booking_core.db import revisions, tables
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.fixture
 def sqlite_file(environment: Environment, tmp_path: Path) -> Path:

@@ -90,6 +90,7 @@ def test_the_demo_is_an_object_in_json(booking: Booking, tmp_path: Path, monkeyp
     assert shown["environment"]["BOOKING_API_KEY"] == shown["key"]
 
 
+@pytest.mark.exhaustive(but="sqlite")
 def test_the_demo_has_deliveries_of_every_state_and_the_doctor_finds_only_the_dead_ones(
     stored_on_both: Booking, monkeypatch: pytest.MonkeyPatch
 ) -> None:

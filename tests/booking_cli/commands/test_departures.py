@@ -190,6 +190,7 @@ def cancel_until_killed(when: str, batch: int, *argv: str) -> None:
     assert ended.returncode == -signal.SIGKILL, ended.stderr
 
 
+@pytest.mark.exhaustive(but="sqlite")
 @pytest.mark.parametrize(
     ("when", "cancelled", "completed_by"), [("before", 3, "the same command"), ("after", 6, "a worker")]
 )
@@ -223,6 +224,7 @@ CANCELLED_IN = {
 }
 
 
+@pytest.mark.exhaustive
 def test_forty_guests_of_a_departure_whose_cancellation_is_killed_ten_times(
     staff: Booking, ops: Operations, departure: str
 ) -> None:

@@ -52,6 +52,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.exhaustive
 def test_it_ends_without_finalizing_the_interpreter(environment: Environment) -> None:
     """A thread of a library that still runs then crashes nothing."""
     command = [sys.executable, "-c", ENTRY, "serve", "--port", "0"]
@@ -120,6 +121,7 @@ def remaining(url: str, forwarded_for: str) -> int:
     return int(answer.headers["X-RateLimit-Remaining"])
 
 
+@pytest.mark.exhaustive(but="127.0.0.1-")
 @pytest.mark.usefixtures("upgraded")
 @pytest.mark.parametrize(
     ("trusted", "left"),

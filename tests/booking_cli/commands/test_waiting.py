@@ -13,6 +13,9 @@ from support.world import SECRET
 
 from booking_core.base.errors import Unavailable
 
+pytestmark = pytest.mark.both_databases
+
+
 on_postgresql = pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
 SAYS = "waiting for the database"
 

@@ -46,6 +46,7 @@ def copied_schema(new_database_url: Callable[[str], str], monkeypatch: pytest.Mo
     )
 
 
+@pytest.mark.exhaustive(but="sqlite")
 def test_every_step_passes_and_nothing_is_left(
     stored_on_both: Booking, nothing_left: Callable[[], None], backend: str
 ) -> None:
@@ -61,6 +62,7 @@ def test_every_step_passes_and_nothing_is_left(
     assert len(organizations) == (backend == "postgresql")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
 def test_on_postgresql_it_plays_as_often_as_one_likes_and_takes_its_receiver_away(
     stored_on_both: Booking, fresh_database_url: str, monkeypatch: pytest.MonkeyPatch

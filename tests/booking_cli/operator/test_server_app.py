@@ -21,6 +21,7 @@ def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     return [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
 
 
+@pytest.mark.exhaustive(but="--workers 2]")
 @pytest.mark.parametrize("options", ["--workers 2 --no-worker", "--workers 2", "--reload"])
 def test_a_supervisor_that_is_killed_takes_its_processes_along(
     options: str, new_database_url: Callable[[str], str], tmp_path: Path

@@ -94,6 +94,7 @@ def attempt_ids(requests: list[bytes]) -> list[str]:
     return [match[1].decode() for match in found if match]
 
 
+@pytest.mark.exhaustive(but="sqlite-http]")
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_every_request_that_a_faulty_receiver_saw_is_an_attempt_of_its_own(
     hooks: Hooks, settings: Any, receive: Any, authority: Any, scheme: str

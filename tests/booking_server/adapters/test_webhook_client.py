@@ -368,6 +368,7 @@ asyncio.run(main()) if loop == "asyncio" else uvloop.run(main())
 """
 
 
+@pytest.mark.exhaustive(but="asyncio")
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_decompression_bombs_use_less_than_20_mb(receive: Receive, authority: Any, loop: str) -> None:
     tls = authority.server("127.0.0.1")

@@ -451,6 +451,7 @@ class Rush:
                 return
 
 
+@pytest.mark.exhaustive(but="2]")
 @pytest.mark.parametrize("times", [2, 5, 10])
 def test_load_above_capacity_keeps_throughput_and_answers_in_time(times: int) -> None:
     rush, full = Rush(times), Rush(1)

@@ -512,6 +512,7 @@ def outcome(loop: SteppedLoop, pieces: Sequence[bytes]) -> tuple[bytes, str]:
     return result
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=300)
 @given(stream=STREAMS, cuts=st.lists(st.integers(0, 70_000), max_size=6))
 def test_any_bytes_in_any_pieces_have_one_outcome(stream: bytes, cuts: list[int]) -> None:

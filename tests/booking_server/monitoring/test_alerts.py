@@ -7,7 +7,6 @@ the mail server below say that the faults have those metrics.
 import asyncio
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
@@ -88,7 +87,7 @@ def test_the_runbook_has_a_section_for_each_alert_with_its_severity() -> None:
     assert re.findall(r"^## (\w+)\n\n\*(\w+)\.\*", RUNBOOK.read_text(), re.MULTILINE) == rules
 
 
-@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is in the Debian package prometheus")
+@pytest.mark.component("promtool", package="prometheus")
 def test_each_fault_fires_its_alert_and_no_other() -> None:
     configurations = [["check", "config", str(RULES.with_name(name))] for name in ("prometheus.yml", "compose.yml")]
     for words in (*configurations, ["test", "rules", str(RULES.with_name("alerts_test.yml"))]):

@@ -312,6 +312,7 @@ def test_every_step_of_every_job_has_an_entry(neighbours: Neighbours) -> None:
     assert {kind.name for kind in retention.kinds} == set(PURGES)
 
 
+@pytest.mark.exhaustive(but="postgresql")
 @pytest.mark.parametrize("name", SWEEPS)
 def test_a_row_is_processed_in_the_first_turn_whatever_the_backlog_of_another_organization(
     neighbours: Neighbours, name: str
@@ -325,6 +326,7 @@ def test_a_row_is_processed_in_the_first_turn_whatever_the_backlog_of_another_or
     assert sweep.has_more
 
 
+@pytest.mark.exhaustive(but="sqlite")
 @pytest.mark.parametrize("name", SWEEPS)
 def test_a_row_that_fails_is_parked_and_taken_again_when_it_is_repaired(
     neighbours: Neighbours, name: str, caplog: pytest.LogCaptureFixture
@@ -350,6 +352,7 @@ def test_a_row_that_fails_is_parked_and_taken_again_when_it_is_repaired(
     assert neighbours.left(case, neighbours.large) == []
 
 
+@pytest.mark.exhaustive(but="postgresql")
 @pytest.mark.usefixtures("postgresql_only")
 @pytest.mark.parametrize("name", SWEEPS)
 def test_a_locked_row_is_passed_over_and_not_parked(neighbours: Neighbours, name: str) -> None:
@@ -391,6 +394,7 @@ def test_a_pending_booking_without_an_expiry_hides_no_other(neighbours: Neighbou
     assert neighbours.left(case, neighbours.large) == [first]
 
 
+@pytest.mark.exhaustive(but="sqlite")
 @pytest.mark.parametrize("name", ["abandon_checkouts", "check_minimum", "write_mails"])
 def test_an_organization_whose_rows_all_fail_is_parked_as_a_whole(neighbours: Neighbours, name: str) -> None:
     """Its time zone is unknown: none of its rows can be rendered."""
@@ -547,6 +551,7 @@ def affordable(plans: Sequence[Plan], url: str) -> None:
         assert plan.cost < (2_000 if databases.is_sqlite(url) else 100), str(plan)
 
 
+@pytest.mark.exhaustive(but="postgresql")
 @pytest.mark.parametrize("name", SWEEPS)
 def test_finding_a_row_costs_nothing_for_the_backlog_of_another_organization(neighbours: Neighbours, name: str) -> None:
     neighbours.fill(SWEEPS[name], 5_000)

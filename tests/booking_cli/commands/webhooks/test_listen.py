@@ -199,6 +199,7 @@ def test_every_stored_body_is_rebuilt_from_the_feed(hooks: Hooks, booking: Booki
 # Restarts --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @on_one_database
 def test_every_event_arrives_through_every_kind_of_restart(
     fresh_database_url: str,

@@ -68,6 +68,7 @@ def own_prices(offered: list[str]) -> st.SearchStrategy[Document]:
     )
 
 
+@pytest.mark.exhaustive(but="postgresql")
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(documents=st.lists(drawn_tours(), min_size=1, max_size=4))
 def test_the_prices_that_availability_shows_are_what_bookings_are_charged(

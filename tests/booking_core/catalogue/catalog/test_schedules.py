@@ -83,6 +83,7 @@ def test_starts_and_ends_written_one_by_one_are_reported_as_well() -> None:
     assert notes == ()
 
 
+@pytest.mark.exhaustive
 def test_a_catalogue_makes_at_most_a_hundred_thousand_departures() -> None:
     minutes = [f"{hour:02}:{minute:02}" for hour in range(24) for minute in range(60)]
     with pytest.raises(InvalidCatalogue) as refused:

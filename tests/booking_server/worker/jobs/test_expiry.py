@@ -153,6 +153,7 @@ def confirm(ops: Operations, booking_id: str) -> None:
 ENDINGS = (expire, cancel, pay, confirm)
 
 
+@pytest.mark.exhaustive(but="postgresql")
 @pytest.mark.parametrize("last", ENDINGS)
 @pytest.mark.parametrize("first", ENDINGS)
 def test_a_departure_is_counted_when_its_last_pending_booking_has_ended(

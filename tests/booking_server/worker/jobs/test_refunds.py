@@ -334,6 +334,7 @@ def simulation(till: Till) -> Iterator[Simulation]:
         yield Simulation(till, ledger)
 
 
+@pytest.mark.exhaustive(but="postgresql")
 def test_each_booking_is_refunded_once_despite_many_faults(simulation: Simulation) -> None:
     made = simulation.with_refunds(60)
     simulation.ledger.rate = 0.35
@@ -344,6 +345,7 @@ def test_each_booking_is_refunded_once_despite_many_faults(simulation: Simulatio
     assert len(simulation.ledger.met) > 4
 
 
+@pytest.mark.exhaustive(but="postgresql")
 def test_all_are_settled_within_ten_minutes_of_an_outage_that_outlived_their_keys(simulation: Simulation) -> None:
     made = simulation.with_refunds(24)
     ledger = simulation.ledger
