@@ -356,7 +356,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_chosen(item: pytest.Item, part: str) -> bool:
-    """Return whether a test belongs to the part, and its database can show what it asserts."""
+    """Return whether a test belongs to the part, and is not one of PostgreSQL on SQLite."""
     if _backend(item) == "sqlite" and "postgresql_only" in getattr(item, "fixturenames", ()):
         return False
     return part == "all" or _is_exhaustive(item) == (part == "exhaustive")

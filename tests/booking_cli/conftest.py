@@ -38,7 +38,7 @@ PROXIES = tuple(write(f"{kind}_proxy") for kind in ("http", "https", "all") for 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave one database for `make test`: the functions below the commands have their tests on both.
 
-    Modules with SQL of their own, or with processes that the database decides, are marked `both_databases`.
+    Modules that run SQL, or processes that depend on the database, are marked `both_databases`.
     """
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("both_databases") is None:

@@ -35,6 +35,6 @@ class _JumpingLoop(asyncio.SelectorEventLoop):
 
 
 def run(main: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """Run a coroutine, in which `asyncio.sleep` and timeouts take no real time."""
+    """Run a coroutine. Its sleeps and timeouts take no real time."""
     with asyncio.Runner(loop_factory=_JumpingLoop) as runner:
         return runner.run(main)
