@@ -6,7 +6,7 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,10 +137,11 @@ def _nok(amount_minor: int) -> dict[str, Any]:
 def _write(cli: Cli, key: str, base_url: str, path: Path) -> None:
     """Write the key, the variables of a client, and first calls."""
     api, auth = f"{base_url}/api/v1", f"-H 'Authorization: Bearer {key}'"
+    day = datetime.now(UTC).date() + timedelta(days=2)  # has departures, wherever midnight has passed
     json_body = "-H 'Content-Type: application/json' -d"
     calls = [
         f"curl -s {auth} {api}/me",
-        f"curl -s {auth} {api}/availability",
+        f"curl -s {auth} '{api}/availability?from={day}&to={day}'",
         f"curl -s {auth} {json_body} '{{\"seconds\": 3600}}' {api}/sandbox/clock/advance",
         f"curl -s {auth} {api}/sandbox/mails",
     ]

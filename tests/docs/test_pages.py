@@ -117,7 +117,9 @@ def test_the_receivers_example_takes_what_is_authentic(fake: FakeBookingAPI) -> 
     assert receive(body, headers, generate_secret()) == 400
 
 
-def test_the_snippets_of_the_readme_run(fake: FakeBookingAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_snippets_of_the_readme_run(
+    fake: FakeBookingAPI, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     secret = generate_secret()
     monkeypatch.setenv("BOOKING_WEBHOOK_SECRET", secret)
     headers, body = signed_request(make_event("booking.created").to_json(), secret)
@@ -125,6 +127,8 @@ def test_the_snippets_of_the_readme_run(fake: FakeBookingAPI, monkeypatch: pytes
     for block in pages.runnable("../README.md", "python"):
         exec(compile(block, "README.md", "exec"), names)
     assert len(fake.bookings) == 4
+    booking = names["booking"]
+    assert capsys.readouterr().out == f"{booking.booking_number} confirmed {booking.totals.total}\n"
     assert names["delivery"].event_type == "booking.created"
 
 

@@ -17,9 +17,11 @@ def call(command: str) -> tuple[int, Any]:
         if word == "-H":
             name, _, value = words.pop(0).partition(": ")
             headers[name] = value
+        elif word == "|":
+            break
         elif word == "-d":
             body = words.pop(0).encode()
-        else:
+        elif word != "-i":
             url = word
     try:
         with urllib.request.urlopen(urllib.request.Request(url, body, headers)) as answer:

@@ -26,6 +26,8 @@ class EventQuery(ListQuery):
     """Only events about this kind of resource."""
     resource_id: QueryId | None = None
     """Only events about this resource."""
+    starting_after: Text | None = None
+    """The `next_cursor` of the previous page, or a `resume_cursor` that you stored, unchanged."""
     created_since: Timestamp | None = None
     """At or after it."""
     created_until: Timestamp | None = None

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from support.commands import Booking, Environment, Process
+from support.demo import call
 from support.serving import read_until
 
 from booking_cli.operator import sandbox_service
@@ -60,6 +61,13 @@ def test_a_sandbox_is_served_moved_read_and_stopped(served: Served, booking: Boo
     process.send_signal(signal.SIGINT)
     assert process.wait() == 0
     assert not folder.exists()
+
+
+def test_each_call_that_it_prints_is_answered_200(served: Served) -> None:
+    answers = [call(line) for line in served[1]["calls"]]
+    assert [status for status, _ in answers] == [200] * 4
+    departures = answers[1][1]["data"]
+    assert {departure["status"] for departure in departures} == {"open"}
 
 
 @pytest.mark.parametrize("arguments", [(), ("31m", "--to", "2026-12-24T09:00")])

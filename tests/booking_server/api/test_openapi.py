@@ -158,6 +158,11 @@ def test_what_an_import_does_not_tell_is_said() -> None:
     assert "imports with a catalogue file have no events" in " ".join(DOCUMENT["info"]["description"].split())
 
 
+def test_the_feed_says_that_it_continues_after_either_cursor() -> None:
+    parameters = {each.get("name"): each for each in DOCUMENT["paths"]["/api/v1/events"]["get"]["parameters"]}
+    assert {"`next_cursor`", "`resume_cursor`"} <= set(parameters["starting_after"]["description"].split())
+
+
 def test_it_is_openapi() -> None:
     assert [str(error) for error in OPENAPI_31_VALIDATOR.iter_errors(json.loads(rendered()))] == []
     assert DOCUMENT["info"]["version"] == API_VERSION
