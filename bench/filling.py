@@ -201,7 +201,10 @@ class Rows:
             '"total": {"amount_minor": 178000, "currency": "NOK"}}, '
             '"payment": {"method": "pay_on_site", "source": "on_site", "status": "unpaid"}, '
             f'"note": "{_NOTE}", "checked_in_at": null, "no_show_at": null, '
-            '"external_reference": null, "metadata": {}, "locale": null, "manage_url": null}'
+            '"external_reference": null, "metadata": {}, "locale": null, "cancellation": {"allowed": true, '
+            '"refundable_amount": {"amount_minor": 0, "currency": "NOK"}, '
+            '"gift_card_amount": {"amount_minor": 0, "currency": "NOK"}, '
+            f'"until": "{_iso(starts_s - 86_400)}", "late_percent": 0}}, "manage_url": null}}'
         )
 
 

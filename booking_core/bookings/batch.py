@@ -25,7 +25,7 @@ from booking_core.base.guest_links import ManageLinks
 from booking_core.bookings import capacity, drafts, pricing, queries, rules, store
 from booking_core.bookings.drafts import BookingDraft
 from booking_core.bookings.rules import LockedDeparture, Reference
-from booking_core.bookings.store import BatchContext, ShownBooking
+from booking_core.bookings.store import BatchContext
 from booking_core.catalogue import holds
 from booking_core.catalogue.holds import Hold, HoldKey
 from booking_core.db.engine import Query, Tx, lock_wait_query
@@ -432,8 +432,7 @@ def _write_one(tx: Tx, accepted: AcceptedRequest, number: int, sequence: int, li
     if create.request.hold_id is not None:
         holds.take_over(tx, caller.organization.id, create.request.hold_id, row.id, at=draft.at)
     link = links.of(row, queries.ends_at(row), draft.at)
-    terms = queries.render_terms(ShownBooking(row, 0, None), draft.organization, draft.at)
-    answer = Answer(rules.CREATED, rules.complete(shown, link, terms))
+    answer = Answer(rules.CREATED, rules.with_link(shown, link))
     idempotency.keep(tx, caller, create.once, answer, at=draft.at)
     return answer
 

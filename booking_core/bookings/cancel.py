@@ -99,7 +99,7 @@ def cancel_rows(tx: Tx, actor: Actor, locked: Sequence[LockedBooking], cancellat
             customer_id = booking.details.customer_id
             restored.append(gift_cards.restore(tx, actor, redemption, customer_id=customer_id))
         row = _cancel_one(tx, actor, booking, payment, cancellation, at)
-        shown, extra = queries.render(actor.organization, row), {"reason": cancellation.reason}
+        shown, extra = queries.render(actor.organization, booking.shown(row), at), {"reason": cancellation.reason}
         new_events += [NewEvent(EventType.BOOKING_CANCELLED, row.id, shown, extra), *restored]
         rows.append(row)
     if rows:

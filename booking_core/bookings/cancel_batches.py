@@ -13,7 +13,7 @@ from booking_core.bookings import changes, queries, store
 from booking_core.bookings.cancel import Cancellation, cancel_locked, cancel_rows
 from booking_core.bookings.changes import LockedBooking
 from booking_core.bookings.rules import BookingRow
-from booking_core.bookings.store import due
+from booking_core.bookings.store import ShownBooking, due
 from booking_core.catalogue import departures
 from booking_core.catalogue.departures import DepartureRow
 from booking_core.db.due import Processed
@@ -116,7 +116,8 @@ def cancel_departure_batch(
     if row.status == DepartureStatus.CANCELLED and not locked and first is None:
         return CancelledBatch([], 0)
     rows, remaining = _cancel_batch(tx, actor, row, locked, CancelReason(first or reason))
-    return CancelledBatch([queries.render(actor.organization, each) for each in rows], remaining)
+    cancelled = (ShownBooking(each, 0, None) for each in rows)
+    return CancelledBatch([queries.render(actor.organization, each, actor.at) for each in cancelled], remaining)
 
 
 def _lock_next(tx: Tx, actor: Actor, departure_id: str) -> tuple[list[LockedBooking], DepartureRow]:

@@ -66,6 +66,13 @@ def read(tx: Tx, actor: Actor, booking_id: str, *, is_locked: bool = False) -> L
     return LockedBooking(found.row, details, found.payment)
 
 
+def reread(tx: Tx, actor: Actor, booking_id: str) -> ShownBooking:
+    """Return a booking with the changes of this transaction, also those of its payment."""
+    found = store.get_shown(tx, actor.organization.id, booking_id)
+    assert found is not None
+    return found
+
+
 def instant(actor: Actor, *locked: LockedBooking) -> int:
     """Return the instant of a change, never before an earlier change: the clock may have stepped back."""
     return max(actor.at, *(booking.row.updated_at for booking in locked)) if locked else actor.at
@@ -91,7 +98,7 @@ def note(tx: Tx, actor: Actor, booking: LockedBooking, kind: TimelineKind, *, at
     )
 
 
-def publish(tx: Tx, actor: Actor, before: BookingRow, row: BookingRow, also: Sequence[NewEvent] = ()) -> None:
+def publish(tx: Tx, actor: Actor, before: ShownBooking, after: ShownBooking, also: Sequence[NewEvent] = ()) -> None:
     """Publish `booking.updated` with the former values, if a field that the API shows is different.
 
     It takes the last lock of the transaction, as `events.publish` does.
@@ -99,12 +106,12 @@ def publish(tx: Tx, actor: Actor, before: BookingRow, row: BookingRow, also: Seq
     Args:
         also: events of the same transaction, which come after it.
     """
-    new_events = list(also)
-    if row._replace(updated_at=before.updated_at) != before:
-        former, shown = (queries.render(actor.organization, each) for each in (before, row))
-        new_events.insert(0, events.updated(EventType.BOOKING_UPDATED, row.id, before=former, after=shown))
+    at = after.row.updated_at
+    former, shown = (queries.render(actor.organization, each, at) for each in (before, after))
+    updated = events.updated(EventType.BOOKING_UPDATED, after.row.id, before=former, after=shown)
+    new_events = [*([updated] if updated.extra["changes"] else []), *also]
     if new_events:
-        events.publish(tx, actor.organization, new_events, at=row.updated_at)
+        events.publish(tx, actor.organization, new_events, at=at)
 
 
 # Previews ------------------------------------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ import orjson
 
 from booking_core import customers
 from booking_core.base.context import Organization
-from booking_core.bookings import pricing, queries, rules
+from booking_core.bookings import pricing, queries
 from booking_core.bookings.pricing import Charge, Quote
 from booking_core.bookings.rules import BookingRow, LockedDeparture
+from booking_core.bookings.store import ShownBooking
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.models.base import LanguageTag, Note
@@ -148,12 +149,12 @@ def write(
         columns: of the booking's row, beside the columns that every new booking fills.
 
     Returns:
-        The booking as JSON.
+        The booking as JSON, as in its events.
     """
     organization, request = draft.organization, draft.request
     new_events = [_insert_customer(tx, draft)] if draft.is_new_customer else []
     _insert_booking(tx, draft, row, columns)
-    shown = orjson.dumps(rules.present(row, organization.zone))
+    shown = queries.render(organization, ShownBooking(row, 0, None), draft.at)
     new_events.append(NewEvent(EventType.BOOKING_CREATED, row.id, shown))
     new_events.extend(extra_events)
     if row.status == _CONFIRMED:

@@ -262,7 +262,7 @@ def _write(tx: Tx, actor: Actor, state: _State, plan: _Plan) -> None:
     _update(tx, actor, state, plan)
     restored = [gift_cards.restore(tx, actor, redemption, customer_id=customer_id)] if redemption else []
     _release(tx, actor, state, plan, number)
-    changes.publish(tx, actor, booking.row, row, also=restored)
+    changes.publish(tx, actor, booking.shown(booking.row), _change(state, plan).booking, also=restored)
     payload = {"refund_minor": money.refund + part, "currency": row.currency}
     occurrence = tokens.new_id()  # a party may change more than once
     kind = OutboxKind.BOOKING_CHANGE_MAIL

@@ -1,8 +1,8 @@
 """Read one booking, a list of them, or the bookings of a departure, as the API and staff see them.
 
 A booking is read with the terms of a cancellation and the amount that a cancellation would return now. A cancellation
-requests the same amount (`payments.refundable`). It depends on the present instant, so it is in every response that
-shows the booking, and in no event (decisions/0028).
+requests the same amount (`payments.refundable`). Responses have the terms as of their instant, events as of
+`created_at` (decisions/0028).
 """
 
 from collections import Counter
@@ -141,9 +141,8 @@ def shown_presenter(actor: Actor, *, with_links: bool = True) -> Callable[[Shown
     zone, at = organization.zone, actor.at
 
     def present(booking: ShownBooking) -> JsonObject:
-        shown = rules.present(booking.row, zone, link(booking.row) if link else None)
-        shown["cancellation"] = orjson.Fragment(render_terms(booking, organization, at))
-        return shown
+        terms = render_terms(booking, organization, at)
+        return rules.present(booking.row, zone, terms, link(booking.row) if link else None)
 
     return present
 
@@ -164,13 +163,13 @@ def ends_at(row: BookingRow | LockedDeparture) -> int:
 def show(actor: Actor, booking: ShownBooking) -> bytes:
     """Render the booking as JSON, as it is read: with the guest's link when the actor may see it, and with the terms of
     a cancellation now."""
-    link, terms = _links(actor), render_terms(booking, actor.organization, actor.at)
-    return rules.complete(render(actor.organization, booking.row), link(booking.row) if link else None, terms)
+    link, shown = _links(actor), render(actor.organization, booking, actor.at)
+    return rules.with_link(shown, link(booking.row)) if link else shown
 
 
-def render(organization: Organization, row: BookingRow) -> bytes:
-    """Render the booking as JSON without the guest's link and the terms of a cancellation, as in events."""
-    return orjson.dumps(rules.present(row, organization.zone))
+def render(organization: Organization, booking: ShownBooking, at: int) -> bytes:
+    """Render the booking as JSON without the guest's link, as in an event of that instant."""
+    return orjson.dumps(rules.present(booking.row, organization.zone, render_terms(booking, organization, at)))
 
 
 # The terms of a cancellation -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from itertools import groupby
 from booking_core import organizations, payments
 from booking_core.base.context import Actor, Organization
 from booking_core.bookings import queries, rules, store
-from booking_core.bookings.rules import BookingRow
+from booking_core.bookings.store import ShownBooking
 from booking_core.db.engine import Tx
 from booking_core.models.events import EventType
 from booking_core.payments import Recorded, Refund, RefundResult, Returned
@@ -67,20 +67,21 @@ def _publish(tx: Tx, returned: Sequence[Returned]) -> None:
 
 
 def _new_events(tx: Tx, organization: Organization, returned: Sequence[Returned]) -> list[tuple[NewEvent, int]]:
-    rows = store.get_many(tx, organization.id, [each.refund.booking_id for each in returned])
-    return [(_refunded(organization, rows[each.refund.booking_id], each), each.refund.at) for each in returned]
+    bookings = store.get_many_shown(tx, organization.id, [each.refund.booking_id for each in returned])
+    return [(_refunded(organization, bookings[each.refund.booking_id], each), each.refund.at) for each in returned]
 
 
-def _refunded(organization: Organization, row: BookingRow, returned: Returned) -> NewEvent:
-    """Return the event of a booking that was marked as refunded."""
-    refund = returned.refund
-    is_marked = returned.payment_status != refund.payment_status
-    before = row._replace(payment_status=refund.payment_status) if is_marked else row
+def _refunded(organization: Organization, after: ShownBooking, returned: Returned) -> NewEvent:
+    """Return the event of a booking whose money was returned."""
+    refund, before = returned.refund, after
+    if refund.number == payments.CANCELLATION:  # else the money has left the payment before
+        row = after.row._replace(payment_status=refund.payment_status)
+        before = ShownBooking(row, after.recorded_minor, payments.payment_before(refund))
     amounts = {"refunded_amount": returned.amount_minor, "total_refunded": returned.total_minor}
     return events.updated(
         EventType.BOOKING_REFUNDED,
-        row.id,
-        before=queries.render(organization, before),
-        after=queries.render(organization, row),
+        refund.booking_id,
+        before=queries.render(organization, before, refund.at),
+        after=queries.render(organization, after, refund.at),
         extra={name: rules.money(amount, refund.currency) for name, amount in amounts.items()},
     )

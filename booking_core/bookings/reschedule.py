@@ -141,8 +141,8 @@ def _write(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow) -> Non
     rescheduled = events.updated(
         EventType.BOOKING_RESCHEDULED,
         row.id,
-        before=queries.render(organization, before),
-        after=queries.render(organization, row),
+        before=queries.render(organization, booking.shown(before), at),
+        after=queries.render(organization, booking.shown(row), at),
         extra={"previous_departure": previous},
     )
     (event_id,) = events.publish(tx, organization, [rescheduled], at=at)

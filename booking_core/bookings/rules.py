@@ -155,11 +155,14 @@ def _payment(method: str, source: str, status: str) -> orjson.Fragment:
     return orjson.Fragment(orjson.dumps({"method": method, "source": source, "status": status}))
 
 
-def present(row: BookingRow, zone: Zone, manage: str | None = None) -> dict[str, Any]:
+def present(row: BookingRow, zone: Zone, terms: bytes, manage: str | None = None) -> dict[str, Any]:
     """Present the booking as in the API, with `manage_url` last, ready for orjson.
 
     The lines are stored in their final JSON form, and what many bookings have in common is rendered once. The row is
     unpacked by position: a page has a thousand columns.
+
+    Args:
+        terms: of a cancellation, as JSON.
     """
     (
         created_at,
@@ -220,6 +223,7 @@ def present(row: BookingRow, zone: Zone, manage: str | None = None) -> dict[str,
         "external_reference": external_reference,
         "metadata": _NO_METADATA if metadata is None else orjson.Fragment(metadata),
         "locale": locale,
+        "cancellation": orjson.Fragment(terms),
         "manage_url": manage,
     }
 
@@ -227,9 +231,6 @@ def present(row: BookingRow, zone: Zone, manage: str | None = None) -> dict[str,
 _NO_LINK = b"null}"
 
 
-def complete(shown: bytes, manage: str | None, terms: bytes) -> bytes:
-    """Add the guest's link and the terms of a cancellation to a booking that is rendered as in events.
-
-    One rendering then serves both the events, which have neither, and the response, which has both.
-    """
-    return b"".join((shown[: -len(_NO_LINK)], orjson.dumps(manage), b',"cancellation":', terms, b"}"))
+def with_link(shown: bytes, manage: str | None) -> bytes:
+    """Add the guest's link to a booking that is rendered as in events: one rendering serves events and response."""
+    return b"".join((shown[: -len(_NO_LINK)], orjson.dumps(manage), b"}"))

@@ -70,14 +70,15 @@ def _confirm(tx: Tx, actor: Actor, booking: LockedBooking, payment_status: str) 
     organization, at = actor.organization, changes.instant(actor, booking)
     row = booking.row._replace(status=BookingStatus.CONFIRMED, payment_status=payment_status, updated_at=at)
     changes.write(tx, actor, store.CONFIRM, row, confirmed_at=at, expires_at=None)
-    confirmed = NewEvent(EventType.BOOKING_CONFIRMED, row.id, queries.render(organization, row))
+    after = changes.reread(tx, actor, row.id)
+    confirmed = NewEvent(EventType.BOOKING_CONFIRMED, row.id, queries.render(organization, after, at))
     events.publish(tx, organization, [confirmed], at=at)
     if booking.details.send_confirmation_email:
         outbox.enqueue(tx, organization.id, OutboxKind.BOOKING_CONFIRMATION_MAIL, row.id, at=at)
     if booking.details.notify_staff and organization.notify_staff:
         outbox.enqueue(tx, organization.id, OutboxKind.STAFF_BOOKING_MAIL, row.id, at=at)
     changes.note(tx, actor, booking, TimelineKind.BOOKING_CONFIRMED, at=at)
-    return queries.read(tx, actor, row.id)
+    return queries.show(actor, after)
 
 
 def _set_payment_status(
@@ -87,8 +88,9 @@ def _set_payment_status(
     row = booking.row._replace(payment_status=status, updated_at=changes.instant(actor, booking))
     is_due = row.payment_method == PaymentMethod.INVOICE and status is not PaymentStatus.PAID
     changes.write(tx, actor, store.RECORD, row, invoice_due=is_due, recorded_minor=recorded_minor)
-    changes.publish(tx, actor, booking.row, row)
-    return queries.read(tx, actor, row.id)
+    after = changes.reread(tx, actor, row.id)
+    changes.publish(tx, actor, booking.shown(booking.row), after)
+    return queries.show(actor, after)
 
 
 # Paid to staff, on site or for an invoice (decision B20) -------------------------------------------------------------
@@ -203,5 +205,5 @@ def _attend(tx: Tx, actor: Actor, booking_id: str, column: str, other: str, kind
         row = row._replace(updated_at=at)
         changes.write(tx, actor, store.ATTEND, row)
         changes.note(tx, actor, booking, kind, at=at, departure_id=row.departure_id)
-        changes.publish(tx, actor, booking.row, row)
+        changes.publish(tx, actor, booking.shown(booking.row), booking.shown(row))
     return queries.show(actor, booking.shown(row))

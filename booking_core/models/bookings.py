@@ -176,7 +176,7 @@ class Payment(Resource):
 
 
 class CancellationTerms(Resource):
-    """The terms of a cancellation, and the amounts that it would return at the instant of the response."""
+    """The terms of a cancellation, and the amounts that it would return at the instant of the response or event."""
 
     allowed: bool
     """False for a booking that is cancelled."""
@@ -222,10 +222,10 @@ class Booking(Resource):
     locale: str | None = None
     """The guest's language, as it was given with the booking (BCP 47); null: the organization's. Absent in events of
     earlier releases."""
+    cancellation: CancellationTerms | None = None
+    """As of the instant of the response, or of the event's `created_at`; absent in events of earlier releases."""
     manage_url: str | None = Field(repr=False)
     """A secret link for the guest, only for keys holding `bookings:write`; null in every event and webhook."""
-    cancellation: CancellationTerms | None = None
-    """Depends on the instant of the response: absent in every event and webhook."""
 
 
 class ChangeSettlement(StrEnum):

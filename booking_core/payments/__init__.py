@@ -37,8 +37,9 @@ from booking_core.payments.listing import (
     present_record,
     present_refund,
 )
-from booking_core.payments.refunds import DUE, claim, settle
+from booking_core.payments.refunds import DUE, claim, payment_before, settle
 from booking_core.payments.rules import (
+    CANCELLATION,
     FIRST_RETRY_DELAY_S,
     ClaimedRefund,
     RefundOutcome,

@@ -193,6 +193,21 @@ def new(
     )
 
 
+def payment_before(refund: RefundRow) -> PaymentRow:
+    """Return the payment as it was before the money of a refund that no cancellation requested was returned."""
+    return PaymentRow(
+        id=refund.payment_id,
+        amount_minor=refund.paid_minor,
+        refunded_minor=refund.refunded_minor,
+        currency=refund.currency,
+        status=refund.payment_status,
+        updated_at=refund.at,
+        payment_intent=refund.payment_intent,
+        released_minor=0,
+        has_refund=False,
+    )
+
+
 def insert(tx: Tx, refund: RefundRow, *, reason: str | None = None, **settled: object) -> None:
     """Insert the row of a new refund.
 

@@ -10,7 +10,7 @@ def test_the_language_comes_back_as_it_was_given_with_the_booking_and_in_its_eve
     api.world.change(tables.organizations, api.world.org, language="fr")
     booking = api.book(departure, locale="de-at").json()
     assert booking["locale"] == "de-at"
-    assert list(booking)[-2:] == ["manage_url", "cancellation"]
+    assert list(booking)[-2:] == ["cancellation", "manage_url"]
     assert api.get(f"/bookings/{booking['id']}").json()["locale"] == "de-at"
     assert [each["locale"] for each in api.get("/bookings").json()["data"]] == ["de-at"]
     api.cancel(booking["id"])

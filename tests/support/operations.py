@@ -32,8 +32,8 @@ Verb = Callable[[Tx, Actor], Any]
 
 
 def as_published(booking: Booking) -> Booking:
-    """Return a booking of a response as events contain it: without the guest's link and the cancellation terms."""
-    return {name: value for name, value in booking.items() if name != "cancellation"} | {"manage_url": None}
+    """Return a booking of a response as events contain it: without the guest's link."""
+    return booking | {"manage_url": None}
 
 
 ADA = "ada@example.com"

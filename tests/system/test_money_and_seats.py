@@ -540,7 +540,7 @@ def feed(market: Market) -> Iterator[Row]:
 
 LISTS = {"booking": "/bookings", "customer": "/customers", "gift_card": "/gift-cards"}
 LEFT_OUT = {
-    "booking": ("updated_at", "manage_url", "cancellation"),
+    "booking": ("updated_at", "manage_url"),
     "gift_card": ("status",),  # staff deactivates cards without an event
 }
 

@@ -69,7 +69,12 @@ def test_a_booking_is_paid_once_what_was_recorded_comes_to_its_total(
     assert (first.amount_minor, first.method, first.note, first.currency) == (40_000, "cash", "At the quay", "NOK")
     assert (second.amount_minor, second.received_at) == (49_000, world.clock() - DAY)
     assert ops.noted(booking["id"]).count("payment_recorded") == 2
-    assert ops.event_types(booking["id"]) == ["booking.created", "booking.confirmed", "booking.updated"]
+    assert ops.event_types(booking["id"]) == ["booking.created", "booking.confirmed", *["booking.updated"] * 2]
+    changes = [each["data"]["changes"] for each in ops.events()[-2:]]
+    assert changes == [
+        {"cancellation": booking["cancellation"]},
+        {"payment": partly["payment"], "cancellation": partly["cancellation"]},
+    ]
 
 
 def test_what_cannot_have_been_paid_is_refused_and_changes_nothing(

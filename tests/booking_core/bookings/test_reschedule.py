@@ -32,7 +32,7 @@ def test_the_event_has_the_previous_departure(ops: Operations, world: World, sat
     assert ops.events()[-1]["data"] == {
         "object": as_published(moved),
         "previous_departure": {"id": saturday, "starts_at": booking["departure"]["starts_at"]},
-        "changes": {"departure": booking["departure"]},
+        "changes": {"departure": booking["departure"], "cancellation": booking["cancellation"]},
     }
     assert ops.noted(booking["id"]) == ["booking_created", "booking_rescheduled"]
     payloads = {row["kind"]: orjson.loads(row["payload"]) for row in world.rows(tables.effects)}

@@ -294,10 +294,10 @@ def test_a_link_lives_until_it_expires_and_as_long_as_its_key() -> None:
 )
 def test_what_is_shown_is_exactly_the_wire_model(over: dict[str, Any]) -> None:
     for link in (None, "https://book.example.com/manage/x"):
-        rendered = orjson.dumps(rules.present(row(**over), zone("Europe/Oslo"), link))
-        shown = orjson.loads(rendered)
-        assert "cancellation" not in shown  # it depends on the instant, and events have this shape
-        assert shown == Booking.model_validate_json(rendered).to_json()
+        booking = ShownBooking(row(**over), 0, None)
+        terms = queries.render_terms(booking, ORGANIZATION, NOON)
+        rendered = orjson.dumps(rules.present(booking.row, zone("Europe/Oslo"), terms, link))
+        assert orjson.loads(rendered) == Booking.model_validate_json(rendered).to_json()
 
 
 def test_the_terms_of_like_bookings_are_those_of_their_organizations() -> None:
@@ -315,10 +315,8 @@ def test_the_terms_of_like_bookings_are_those_of_their_organizations() -> None:
     assert len(rendered) == 4 * len(bookings)
 
 
-def test_link_and_terms_complete_a_booking_that_was_rendered_as_in_events() -> None:
-    booking, oslo = row(note='ends with "manage_url":null}'), zone("Europe/Oslo")
-    link = 'https://book.example.com/manage/"quoted"'
-    without = orjson.dumps(rules.present(booking, oslo))
-    for each in (link, None):
-        whole = rules.present(booking, oslo, each) | {"cancellation": {"allowed": True}}
-        assert rules.complete(without, each, b'{"allowed":true}') == orjson.dumps(whole)
+def test_the_link_completes_a_booking_that_was_rendered_as_in_events() -> None:
+    booking, oslo, terms = row(note='ends with "manage_url":null}'), zone("Europe/Oslo"), b'{"allowed":true}'
+    without = orjson.dumps(rules.present(booking, oslo, terms))
+    for link in ('https://book.example.com/manage/"quoted"', None):
+        assert rules.with_link(without, link) == orjson.dumps(rules.present(booking, oslo, terms, link))

@@ -128,6 +128,7 @@ CHANGELOG = [
     ("2026-11-23", "2026-09-09", False, "Additive: `external_reference`, `external_reference_unique` and `metadata`"),
     ("2026-11-23", "2026-09-09", False, "Additive: the test card `pm_card_dashboardRefund`"),
     ("2026-11-28", "2026-09-09", False, "Additive: `failing_since` of a webhook endpoint"),
+    ("2026-11-28", "2026-09-09", False, "Additive: `cancellation` on the booking of every response and every event"),
 ]
 """API v1 section 9, and later additions."""
 

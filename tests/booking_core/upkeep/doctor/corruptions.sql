@@ -280,7 +280,7 @@ UPDATE events SET body = replace(body, '"method":"card"', '"method":"invoice"') 
 UPDATE events SET body = replace(body, '"departure":{"id":"', '"departure":{"id":"x') WHERE type = 'booking.confirmed'
     AND resource_id = [booking_2];
 UPDATE events SET body = replace(body, '"experience":{"id":"', '"experience":{"id":"x') WHERE type =
-    'booking.confirmed' AND resource_id = [booking_3];
+    'booking.updated' AND resource_id = [booking_3];
 UPDATE events SET body = replace(body, '"status":"pending"', '"status":"paused"') WHERE type = 'booking.created' AND
     resource_id = [booking_4];
 UPDATE events SET created_at = created_at + 1000000 WHERE type = 'booking.confirmed';

@@ -98,7 +98,7 @@ def test_rows_purged_after_their_retention_are_no_finding(
 
 
 def test_events_purged_before_the_configured_retention_are_a_finding(history: Any, fresh_database_url: str) -> None:
-    purge_all(history, fresh_database_url, keep_from=20)
+    purge_all(history, fresh_database_url, keep_from=24)
     assert found(history.world, doctor.CheckOptions(event_retention_days=100)) == []
     assert {finding.invariant for finding in found(history.world, doctor.CheckOptions(event_retention_days=300))} == {
         "no event is purged before its retention ends",
