@@ -13,7 +13,7 @@ from booking_core.models.webhooks import DeliveryStatus, RecoverableStatus, Want
 from booking_sdk.errors import EventsLost
 from booking_sdk.options import RequestOptions
 
-Order = Literal["asc", "desc"]
+SortOrder = Literal["asc", "desc"]
 BookingStatusParam = BookingStatus | Literal["pending", "confirmed", "cancelled"]
 PaymentParam = PaymentMode | Literal["pay_on_site", "invoice", "external_paid"]
 RefundParam = RefundMode | Literal["auto", "none"]
@@ -80,7 +80,7 @@ class ListEvents(TypedDict, total=False):
     created_since: datetime | None
     created_until: datetime | None
     limit: int
-    order: Order
+    order: SortOrder
     starting_after: str | None
     options: RequestOptions | None
 
@@ -92,7 +92,7 @@ class IterateEvents(TypedDict, total=False):
     resource_id: str | UUID | None
     created_since: datetime | None
     created_until: datetime | None
-    order: Order
+    order: SortOrder
     page_size: int
     max_items: int | None
     starting_after: str | None

@@ -4,8 +4,8 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from types import ModuleType
-from typing import Any
+from types import ModuleType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -119,8 +119,24 @@ class Reference:
             "Pages, paginators and feeds of the async client have the same names with the prefix `Async`; their"
             " methods are awaited.",
             *_things(left.items(), with_constructors=False),
+            "## Types in signatures",
+            table(("type", "one of"), self._types()),
             description="Functions, options, pages and metadata of the SDK.",
         )
+
+    def _types(self) -> Iterator[tuple[str, str]]:
+        """Yield the names of unions and literals, with their members."""
+        for name, thing in sorted(self.public.items()):
+            if get_origin(thing) in (Union, UnionType, Literal):
+                yield code(name), ", ".join(map(code, _members(thing)))
+
+
+def _members(union: Any) -> Iterator[str]:
+    for member in get_args(union):
+        if get_args(member):
+            yield from _members(member)
+        else:
+            yield member.__name__ if inspect.isclass(member) else repr(member)
 
 
 def _resources(client: BookingClient) -> Iterator[tuple[str, type]]:

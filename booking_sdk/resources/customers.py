@@ -9,7 +9,7 @@ from booking_sdk._parse import parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
 from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
-from booking_sdk.params import Order
+from booking_sdk.params import SortOrder
 from booking_sdk.request import get, path_segment, post_with_key, without_none
 
 
@@ -22,7 +22,7 @@ class AsyncCustomers(AsyncAPIResource):
         *,
         email: str | None = None,
         limit: int = 25,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> AsyncPage[Customer]:
@@ -42,7 +42,7 @@ class AsyncCustomers(AsyncAPIResource):
     def iterate(
         self,
         *,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         page_size: int = 100,
         max_items: int | None = None,
         starting_after: str | None = None,

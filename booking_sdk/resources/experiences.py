@@ -11,7 +11,7 @@ from booking_sdk._parse import parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
 from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
-from booking_sdk.params import Order
+from booking_sdk.params import SortOrder
 from booking_sdk.request import get, path_segment, utc_timestamp
 
 
@@ -32,7 +32,7 @@ class AsyncExperiences(AsyncAPIResource):
         published: bool | None = None,
         updated_since: datetime | None = None,
         limit: int = 25,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> AsyncPage[Experience]:
@@ -60,7 +60,7 @@ class AsyncExperiences(AsyncAPIResource):
         *,
         published: bool | None = None,
         updated_since: datetime | None = None,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         page_size: int = 100,
         max_items: int | None = None,
         starting_after: str | None = None,

@@ -11,7 +11,7 @@ from booking_sdk._parse import parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
 from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
-from booking_sdk.params import Order, SandboxCardParam
+from booking_sdk.params import SandboxCardParam, SortOrder
 from booking_sdk.request import RequestSpec, get, path_segment, post_with_key, utc_timestamp
 
 _POLL_S = 0.1
@@ -127,7 +127,7 @@ class AsyncSandbox(AsyncAPIResource):
         self,
         *,
         limit: int = 25,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> AsyncPage[SandboxMail]:
@@ -149,7 +149,7 @@ class AsyncSandbox(AsyncAPIResource):
     def iterate_mails(
         self,
         *,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         page_size: int = 100,
         max_items: int | None = None,
         starting_after: str | None = None,

@@ -16,7 +16,7 @@ from booking_sdk.event_parsing import unwrap
 from booking_sdk.models import AnyEvent
 from booking_sdk.options import RequestOptions
 from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
-from booking_sdk.params import DeliveryStatusParam, EndpointStatusParam, Order, RecoverableStatusParam
+from booking_sdk.params import DeliveryStatusParam, EndpointStatusParam, RecoverableStatusParam, SortOrder
 from booking_sdk.request import (
     UNSET,
     Unset,
@@ -212,7 +212,7 @@ class AsyncWebhooks(AsyncAPIResource):
         event_type: EventType | str | None = None,
         event_id: str | UUID | None = None,
         limit: int = 25,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> AsyncPage[Delivery]:
@@ -244,7 +244,7 @@ class AsyncWebhooks(AsyncAPIResource):
         status: DeliveryStatusParam | None = None,
         event_type: EventType | str | None = None,
         event_id: str | UUID | None = None,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         page_size: int = 100,
         max_items: int | None = None,
         starting_after: str | None = None,

@@ -1,16 +1,21 @@
 """The package as a whole: its public names, its import cost and its dependencies."""
 
 import ast
+import collections.abc
 import importlib
 import importlib.metadata
+import re
 import subprocess
 import sys
+import typing
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import booking_sdk
 import booking_sdk.testing
+import webhook_verify
 from booking_core.models.limits import API_VERSION
 
 FOLDER = Path(booking_sdk.__file__).parent
@@ -44,6 +49,10 @@ DepartureData DepartureEvent DepartureUpdated GiftCardRestored RestorationData W
 BookingCounts Manifest ManifestDeparture ManifestEntry ManifestTotals
 BookingQuote BookingRefusal Hold HoldStatus
 ExperienceTexts
+AnyBookingEvent AnyCustomerEvent AnyGiftCardEvent BookingEventType BookingStatusParam CustomerEventType
+DeliveryStatusParam DepartureEventType EndpointStatusParam FollowEvents GiftCardEventType GiftCardStatusParam
+IterateEvents ListEvents
+PaymentParam RecoverableStatusParam RefundParam ResourceTypeParam SandboxCardParam SortOrder
 SandboxCard SandboxClock SandboxDue SandboxMail SandboxPayment SandboxPaymentStatus SandboxStatus
 """.split()
 
@@ -71,6 +80,29 @@ def test_every_name_is_what_a_checker_takes_it_for() -> None:
                 assert getattr(booking_sdk, name) is getattr(module, alias.name)
                 found.add(name)
     assert found == set(booking_sdk.__all__)
+
+
+def annotations_of(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the methods of the public classes of a module, each with a name in its annotations."""
+    for kind in ast.parse(path.read_text(encoding="utf-8")).body:
+        for method in kind.body if isinstance(kind, ast.ClassDef) else []:
+            if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) or method.name.startswith("_"):
+                continue
+            arguments = method.args
+            every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+            for annotation in [argument.annotation for argument in every if argument] + [method.returns]:
+                for name in re.findall(r"[A-Z]\w+", ast.unparse(annotation) if annotation else ""):
+                    yield f"{path.stem}.{method.name}", name
+
+
+STANDARD = {*vars(typing), *vars(collections.abc), "UUID", "None"}
+RESOURCES = sorted((FOLDER / "resources").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", RESOURCES, ids=lambda path: path.stem)
+def test_every_type_in_a_signature_can_be_imported(path: Path) -> None:
+    public = STANDARD | {*booking_sdk.__all__, *webhook_verify.__all__}
+    assert [place for place in annotations_of(path) if place[1] not in public] == []
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
@@ -179,6 +211,20 @@ def test_the_package_is_small_and_carries_its_types_and_its_guides() -> None:
     assert len([path for path in MODULES if "_sync" not in path.parts]) < 60
     for name in ("py.typed", "README.md", "docs/retries.md", "docs/pagination.md", "docs/testing.md"):
         assert (FOLDER / name).is_file()
+
+
+def requirements(distribution: str) -> set[str]:
+    """Return the names of the distributions that one needs without its extras."""
+    lines = importlib.metadata.requires(distribution) or []
+    return {re.split(r"[^\w-]", line)[0] for line in lines if "extra ==" not in line}
+
+
+def test_the_guide_names_each_package_that_is_installed() -> None:
+    installed = set().union(*map(requirements, ("booking-sdk", "booking-core", "webhook-verify")))
+    assert installed == {"booking-core", "webhook-verify", "httpx", "pydantic"}
+    guide = (FOLDER / "README.md").read_text(encoding="utf-8")
+    (sentence,) = re.findall(r"^pip installs it with .*", guide, re.MULTILINE)
+    assert all(name in sentence for name in installed)
 
 
 def test_all_distributions_carry_one_version() -> None:

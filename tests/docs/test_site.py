@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from support import pages
 
+import booking_sdk
 from booking_core.base.settings import Settings, variable
 from booking_core.models.errors import ErrorCode
 from booking_core.models.events import EventType
 from booking_core.models.scopes import Scope
+from booking_sdk import params
 from docsite import cli, facts
 from docsite.build import ROOT, BuildFailed, build
 from docsite.links import BrokenLink, Pages, problems
@@ -64,6 +66,14 @@ def test_the_reference_has_every_operation_command_setting_and_code(site: Path) 
         assert event_type.value in text_of(site / "reference/event-types.html")
     for scope in Scope:
         assert scope.value in text_of(site / "reference/scopes.html")
+
+
+def test_the_reference_has_the_types_of_all_arguments(site: Path) -> None:
+    page = text_of(site / "reference/sdk/helpers.html")
+    names = [name for name in booking_sdk.__all__ if hasattr(params, name)]
+    assert len(names) > 10
+    for name in names:
+        assert name in page
 
 
 def test_the_links_and_pictures_of_the_readme_are_there() -> None:

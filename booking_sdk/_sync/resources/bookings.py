@@ -18,9 +18,9 @@ from booking_sdk.params import (
     BookingStatusParam,
     GuestLineParam,
     GuestParam,
-    Order,
     PaymentParam,
     RefundParam,
+    SortOrder,
 )
 from booking_sdk.request import (
     RequestSpec,
@@ -115,7 +115,7 @@ class Bookings(APIResource):
         email: str | None = None,
         external_reference: str | None = None,
         limit: int = 25,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> Page[Booking]:
@@ -165,7 +165,7 @@ class Bookings(APIResource):
         booking_number: int | None = None,
         email: str | None = None,
         external_reference: str | None = None,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         page_size: int = 100,
         max_items: int | None = None,
         starting_after: str | None = None,
@@ -249,7 +249,8 @@ class Bookings(APIResource):
                 idempotency_key=idempotency_key("order", order.id),
             )
 
-        Repeated with the same key, the call books nothing more and returns the first result.
+        Repeated with the same key, the call books nothing more and returns the first result, even if the booking was
+        cancelled since; `meta(booking).idempotent_replayed` is true then, and `get` returns its present state.
 
         Args:
             departure_id: The id of the departure, from `availability`.

@@ -10,7 +10,7 @@ from booking_sdk._sync._base_client import APIResource
 from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
-from booking_sdk.params import Order
+from booking_sdk.params import SortOrder
 from booking_sdk.request import get, path_segment, post_with_key, without_none
 
 
@@ -23,7 +23,7 @@ class Customers(APIResource):
         *,
         email: str | None = None,
         limit: int = 25,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> Page[Customer]:
@@ -43,7 +43,7 @@ class Customers(APIResource):
     def iterate(
         self,
         *,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         page_size: int = 100,
         max_items: int | None = None,
         starting_after: str | None = None,

@@ -26,8 +26,8 @@ from booking_sdk.params import (
     GiftCardEventType,
     IterateEvents,
     ListEvents,
-    Order,
     ResourceTypeParam,
+    SortOrder,
 )
 from booking_sdk.request import comma_separated, get, path_segment, utc_timestamp
 
@@ -92,7 +92,7 @@ class Events(APIResource):
         created_since: datetime | None = None,
         created_until: datetime | None = None,
         limit: int = 25,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> EventPage[Any]:
@@ -149,7 +149,7 @@ class Events(APIResource):
         resource_id: str | UUID | None = None,
         created_since: datetime | None = None,
         created_until: datetime | None = None,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         page_size: int = 100,
         max_items: int | None = None,
         starting_after: str | None = None,

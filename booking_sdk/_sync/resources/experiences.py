@@ -12,7 +12,7 @@ from booking_sdk._sync._base_client import APIResource
 from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
-from booking_sdk.params import Order
+from booking_sdk.params import SortOrder
 from booking_sdk.request import get, path_segment, utc_timestamp
 
 
@@ -33,7 +33,7 @@ class Experiences(APIResource):
         published: bool | None = None,
         updated_since: datetime | None = None,
         limit: int = 25,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> Page[Experience]:
@@ -61,7 +61,7 @@ class Experiences(APIResource):
         *,
         published: bool | None = None,
         updated_since: datetime | None = None,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         page_size: int = 100,
         max_items: int | None = None,
         starting_after: str | None = None,

@@ -12,7 +12,7 @@ from booking_sdk._sync._base_client import APIResource
 from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
-from booking_sdk.params import GiftCardStatusParam, Order
+from booking_sdk.params import GiftCardStatusParam, SortOrder
 from booking_sdk.request import get, path_segment, utc_timestamp
 
 
@@ -31,7 +31,7 @@ class GiftCards(APIResource):
         status: GiftCardStatusParam | None = None,
         updated_since: datetime | None = None,
         limit: int = 25,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> Page[GiftCard]:
@@ -54,7 +54,7 @@ class GiftCards(APIResource):
         *,
         status: GiftCardStatusParam | None = None,
         updated_since: datetime | None = None,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         page_size: int = 100,
         max_items: int | None = None,
         starting_after: str | None = None,
@@ -98,7 +98,7 @@ class GiftCards(APIResource):
         gift_card_id: str | UUID,
         *,
         limit: int = 25,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> Page[GiftCardTransaction]:
@@ -123,7 +123,7 @@ class GiftCards(APIResource):
         self,
         gift_card_id: str | UUID,
         *,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         page_size: int = 100,
         max_items: int | None = None,
         starting_after: str | None = None,

@@ -12,7 +12,7 @@ from booking_sdk._sync._base_client import APIResource
 from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
-from booking_sdk.params import Order, SandboxCardParam
+from booking_sdk.params import SandboxCardParam, SortOrder
 from booking_sdk.request import RequestSpec, get, path_segment, post_with_key, utc_timestamp
 
 _POLL_S = 0.1
@@ -128,7 +128,7 @@ class Sandbox(APIResource):
         self,
         *,
         limit: int = 25,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> Page[SandboxMail]:
@@ -150,7 +150,7 @@ class Sandbox(APIResource):
     def iterate_mails(
         self,
         *,
-        order: Order = "desc",
+        order: SortOrder = "desc",
         page_size: int = 100,
         max_items: int | None = None,
         starting_after: str | None = None,
