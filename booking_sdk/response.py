@@ -115,7 +115,10 @@ class ResponseMeta:
 
     @property
     def idempotent_replayed(self) -> bool:
-        """True when the service replayed the stored response of an earlier request with the same key."""
+        """True when the service replayed the stored response of an earlier request with the same key.
+
+        The result is the first answer: `get` returns a booking that was changed or cancelled since as it is now.
+        """
         return self.headers.get("idempotent-replayed") == "true"
 
     @property

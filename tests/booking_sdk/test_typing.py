@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from sdk_support import integrator, narrowing
@@ -37,26 +37,36 @@ follow_imports = skip
 """`FakeBookingAPI` runs the service, whose types are in no signature of the SDK: mypy is faster without it."""
 
 NARROWING = Path(narrowing.__file__)
-PAGES = Path(str(booking_sdk.__file__)).parent / "docs" / "pagination.md"
+SDK = Path(str(booking_sdk.__file__)).parent
+GUIDES = {
+    "readme.py": SDK / "README.md",
+    "retries.py": SDK / "docs" / "retries.md",
+    "pagination.py": SDK / "docs" / "pagination.md",
+}
 
 
 @pytest.fixture(scope="module")
-def complaints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+def guides(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Return a program for each guide: its blocks in their order."""
+    folder = tmp_path_factory.mktemp("guides")
+    for name, guide in GUIDES.items():
+        blocks = re.findall(r"^```python\n(.*?)^```$", guide.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        (folder / name).write_text("\n".join(blocks), encoding="utf-8")
+    return [folder / name for name in GUIDES]
+
+
+@pytest.fixture(scope="module")
+def complaints(guides: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Return the messages of one run of `mypy --strict` over all programs here, by the name of the file."""
     folder = tmp_path_factory.mktemp("mypy")
     mistaken = folder / "mistaken.py"
     lines = ["from booking_sdk import BookingClient", "client = BookingClient()", *MISTAKES]
     mistaken.write_text("\n".join(lines), encoding="utf-8")
-    mirror = folder / "mirror.py"
-    (example,) = re.findall(
-        r"^```python\n(import sqlite3\n.*?)^```$", PAGES.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
-    mirror.write_text(f"from booking_sdk import BookingClient\nclient = BookingClient()\n{example}", encoding="utf-8")
     (folder / "mypy.ini").write_text(SETTINGS, encoding="utf-8")
-    programs = [Path(str(integrator.__file__)), mistaken, NARROWING, mirror]
+    programs = [Path(str(integrator.__file__)), mistaken, NARROWING, *guides]
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "mypy.ini", "--cache-dir", "cache"]
     done = subprocess.run([*command, *map(str, programs)], capture_output=True, text=True, cwd=folder, check=False)
-    assert done.stdout.splitlines()[-1].endswith("in 1 file (checked 4 source files)"), done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].endswith("in 1 file (checked 6 source files)"), done.stdout + done.stderr
     found: dict[str, list[str]] = {program.name: [] for program in programs}
     for line in done.stdout.splitlines()[:-1]:
         found[Path(line.partition(":")[0]).name].append(line)
@@ -64,8 +74,8 @@ def complaints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", ["integrator.py", "mirror.py"])
-def test_a_program_and_the_example_of_the_guide_pass_mypy_strict(name: str, complaints: dict[str, list[str]]) -> None:
+@pytest.mark.parametrize("name", ["integrator.py", *GUIDES])
+def test_a_program_and_the_guides_pass_mypy_strict(name: str, complaints: dict[str, list[str]]) -> None:
     assert complaints[name] == []
 
 
@@ -100,13 +110,31 @@ def test_mypy_narrows_events_by_their_type(complaints: dict[str, list[str]]) -> 
     assert_narrowed({int(one[1]): one[2] for one in found if one})
 
 
-@pytest.mark.exhaustive
-def test_pyright_narrows_events_by_their_type() -> None:
+@pytest.fixture(scope="module")
+def pyright(guides: list[Path]) -> dict[str, list[dict[str, Any]]]:
+    """Return the messages of one run of pyright, by the name of the file."""
     # As in `make check`, it finds Python and the packages through the PATH.
     environment = {**os.environ, "PATH": os.pathsep.join([str(BIN), os.environ.get("PATH", "")])}
-    command = [str(BIN / "pyright"), "--outputjson", str(NARROWING)]
+    programs = [NARROWING, *guides]
+    command = [str(BIN / "pyright"), "--outputjson", *map(str, programs)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=NARROWING.parent, env=environment, check=False)
-    said = json.loads(done.stdout)["generalDiagnostics"]
+    report = json.loads(done.stdout)
+    assert report["summary"]["filesAnalyzed"] == len(programs)
+    found: dict[str, list[dict[str, Any]]] = {program.name: [] for program in programs}
+    for message in report["generalDiagnostics"]:
+        found[Path(message["file"]).name].append(message)
+    return found
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", GUIDES)
+def test_the_guides_pass_pyright(name: str, pyright: dict[str, list[dict[str, Any]]]) -> None:
+    assert pyright[name] == []
+
+
+@pytest.mark.exhaustive
+def test_pyright_narrows_events_by_their_type(pyright: dict[str, list[dict[str, Any]]]) -> None:
+    said = pyright[NARROWING.name]
     assert [one for one in said if one["severity"] != "information"] == []
     found = {one["range"]["start"]["line"] + 1: re.search(r'is "(.*)"', one["message"]) for one in said}
     assert_narrowed({number: match[1] for number, match in found.items() if match})
