@@ -47,7 +47,7 @@ def import_(
     """Import a catalogue file.
 
     Existing entries are matched and updated: importing the same file again changes nothing. The file is validated
-    first: with an invalid entry nothing is written, and every problem is listed with its JSON pointer. Then it is
+    first: with an invalid entry nothing is written, and the problems are listed as by `validate`. Then it is
     written in short transactions. An interrupted import reports its progress; run the same command again to complete
     it.
 
@@ -115,6 +115,8 @@ def validate(
     other_timezone: OtherTimezone = False,
 ) -> None:
     """Validate a catalogue file, and list every problem with its JSON pointer.
+
+    A file has at most 64 MiB. Of many problems the first 1,000 are listed.
 
     Without --org no database is opened; local times are then in the file's `timezone`, or else in UTC. Use `import
     --dry-run` to compare the file with the database.

@@ -1,5 +1,6 @@
 """Parsers for arguments and options: ids, dates, durations, amounts, timestamps, counts, choices, headers, files."""
 
+import contextlib
 import re
 import sys
 from collections.abc import Callable
@@ -22,6 +23,7 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _KEY_LENGTHS = range(8, 201)
 _AMOUNT = re.compile(r"(?P<number>\d{1,18}|\d{1,18}\.\d{1,6})(?: ?(?P<currency>[A-Za-z]{3}))?", re.ASCII)
 _MINOR_MAX = 2**63 - 1
+_FILE_BYTES_MAX = 64 * 1024 * 1024
 OFFERED = "offered"
 """The attribute of a parser that holds the words of completion."""
 _NUMBER_DIGITS_MAX = 18
@@ -188,12 +190,17 @@ def read_bytes(path: Path) -> bytes:
     """Return the content of a file; `-` is stdin.
 
     Raises:
-        CliError: the file cannot be read.
+        CliError: the file cannot be read, or has more than 64 MiB.
     """
+    is_stdin = str(path) == "-"
     try:
-        return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        with contextlib.nullcontext(sys.stdin.buffer) if is_stdin else path.open("rb") as file:
+            content = file.read(_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise bad_file(path, f"cannot be read: {error.strerror}") from None
+    if len(content) > _FILE_BYTES_MAX:
+        raise bad_file("stdin" if is_stdin else path, "has more than 64 MiB", code="file_too_large")
+    return content
 
 
 def duration_us(text: str) -> int:

@@ -26,7 +26,7 @@ def read_document(path: Path) -> Any:
     """Return the content of a catalogue file; `-` is stdin.
 
     Raises:
-        CliError: the file cannot be read.
+        CliError: the file cannot be read, or is too large.
     """
     from booking_core.catalogue import catalog
 

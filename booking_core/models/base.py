@@ -195,22 +195,27 @@ else:
             return Annotated[both[0] | str, Field(union_mode="left_to_right")]
 
 
+_SURROGATES = frozenset(map(chr, range(0xD800, 0xE000)))
+"""Halves of a character. JSON can name one alone, and no database stores it."""
+
+
 def _refuse(text: str, forbidden: frozenset[str]) -> str:
     if not forbidden.isdisjoint(text):
-        raise ValueError("contains a control character")
+        is_unicode = _SURROGATES.isdisjoint(text)
+        raise ValueError("contains a control character" if is_unicode else "is not valid Unicode")
     return text
 
 
 # NUL breaks PostgreSQL, a line break in a name breaks a mail header, ESC writes to an operator's terminal.
-_CONTROLS = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)))
-_NOTE_CONTROLS = frozenset(map(chr, range(0x20))) - frozenset("\t\n\r")
+_CONTROLS = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029))) | _SURROGATES
+_NOTE_CONTROLS = frozenset(map(chr, range(0x20))) - frozenset("\t\n\r") | _SURROGATES
 
 
 def single_line(text: str) -> str:
     """Validate a text of one line, and return it.
 
     Raises:
-        ValueError: it contains a control character or a line separator.
+        ValueError: it contains a control character, a line separator or half of a character.
     """
     return _refuse(text, _CONTROLS)
 
@@ -223,7 +228,7 @@ def multi_line(text: str) -> str:
     """Validate a text of several lines, and return it.
 
     Raises:
-        ValueError: it contains a C0 control other than TAB, LF and CR.
+        ValueError: it contains a C0 control other than TAB, LF and CR, or half of a character.
     """
     return _refuse(text, _NOTE_CONTROLS)
 

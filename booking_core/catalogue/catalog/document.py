@@ -7,8 +7,9 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time
+from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
@@ -20,6 +21,8 @@ from pydantic import (
     PlainValidator,
     ValidationError,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
 )
 from pydantic_core import ErrorDetails
 
@@ -37,6 +40,8 @@ LEAD_HOURS_MAX = 8_784
 """A leap year, as for the organization's own setting."""
 DURATION_MINUTES_MAX = 366 * 24 * 60
 CODE_LENGTH_MIN = 4
+PROBLEMS_MAX = 1_000
+"""The most problems that are listed."""
 URL_LENGTH_MAX = 2048
 
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
@@ -65,13 +70,23 @@ class Note(NamedTuple):
 
 
 class InvalidCatalogue(Malformed):
-    """An error that lists all problems of a catalogue."""
+    """An error that lists the first problems of a catalogue."""
 
     def __init__(self, problems: Iterable[Problem], outcome: str = "nothing was imported") -> None:
-        self.problems = tuple(problems)
+        self._first = tuple(islice(problems, PROBLEMS_MAX + 1))
+        self.problems = self._first[:PROBLEMS_MAX]
         details = [ErrorDetail(field=each.pointer, reason="invalid", message=each.message) for each in self.problems]
-        count = "a problem" if len(details) == 1 else f"{len(details)} problems"
-        super().__init__(f"The catalogue has {count}; {outcome}.", details=details)
+        super().__init__(f"The catalogue has {_counted(len(self._first))}; {outcome}.", details=details)
+
+    def with_outcome(self, outcome: str) -> "InvalidCatalogue":
+        """Return the same error with another outcome."""
+        return InvalidCatalogue(self._first, outcome)
+
+
+def _counted(problems: int) -> str:
+    if problems > PROBLEMS_MAX:
+        return f"more than {PROBLEMS_MAX:,} problems; the first are listed"
+    return "a problem" if problems == 1 else f"{problems} problems"
 
 
 def pointer(*path: str | int) -> str:
@@ -164,6 +179,19 @@ def _code(text: str) -> str:
     if len(text) < CODE_LENGTH_MIN:
         raise ValueError(f"must have at least {CODE_LENGTH_MIN} characters")
     return text
+
+
+def _unless_enough(value: object, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
+    """Validate an entry, unless enough problems were found: then the document is refused in any case."""
+    assert info.context is not None
+    count = info.context["problems"]
+    if count > PROBLEMS_MAX:
+        return value
+    try:
+        return validate(value)
+    except ValidationError as error:
+        info.context["problems"] = count + error.error_count()  # with the problems within the entry
+        raise
 
 
 def _each_once(items: list[Any]) -> list[Any]:
@@ -262,8 +290,8 @@ class Departure(_Object):
 class Schedule(_Object):
     """The same departures on certain weekdays, from a first day to a last."""
 
-    weekdays: Annotated[list[Weekday], Field(min_length=1), AfterValidator(_each_once)]
-    times: Annotated[list[TimeOfDay], Field(min_length=1), AfterValidator(_each_once)]
+    weekdays: Annotated[list[Weekday], Field(min_length=1, max_length=7), AfterValidator(_each_once)]
+    times: Annotated[list[TimeOfDay], Field(min_length=1, max_length=1440), AfterValidator(_each_once)]
     first: Day = Field(alias="from")
     last: Day = Field(alias="to")
     seats_total: Seats
@@ -295,8 +323,8 @@ class Experience(_Object):
     """Terms that guests see in mails and before they cancel or move a booking."""
     translations: Annotated[dict[Language, Texts], Field(max_length=limits.LINES_MAX)] | None = None
     """Texts by language, for guests of other languages."""
-    departures: list[Departure] = []
-    schedules: list[Schedule] = []
+    departures: list[Annotated[Departure, WrapValidator(_unless_enough)]] = []
+    schedules: list[Annotated[Schedule, WrapValidator(_unless_enough)]] = []
 
 
 class Customer(_Object):
@@ -329,9 +357,9 @@ class GiftCard(_Object):
 class Document(_Object):
     timezone: TimeZone | None = None
     """The zone that the file was written in."""
-    experiences: list[Experience] = []
-    customers: list[Customer] = []
-    gift_cards: list[GiftCard] = []
+    experiences: list[Annotated[Experience, WrapValidator(_unless_enough)]] = []
+    customers: list[Annotated[Customer, WrapValidator(_unless_enough)]] = []
+    gift_cards: list[Annotated[GiftCard, WrapValidator(_unless_enough)]] = []
 
 
 _KEYS = sorted(
@@ -415,9 +443,9 @@ def _from_toml(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
-def read(document: object, local: Zone) -> tuple[Document | None, list[Problem]]:
-    """Validate the shape, and return the document, or None, with all problems."""
+def read(document: object, local: Zone) -> tuple[Document | None, Iterator[Problem]]:
+    """Validate the shape, and return the document, or None, with the first problems."""
     try:
-        return Document.model_validate(document, context={"zone": local}), []
+        return Document.model_validate(document, context={"zone": local, "problems": 0}), iter(())
     except ValidationError as error:
-        return None, [_problem(each) for each in error.errors(include_url=False, include_input=False)]
+        return None, map(_problem, error.errors(include_url=False, include_input=False))

@@ -6,6 +6,7 @@ comparison with stored rows is in `changes`.
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from booking_core.base.clock import Zone
@@ -13,6 +14,7 @@ from booking_core.base.gift_codes import normalise_code
 from booking_core.catalogue import experiences
 from booking_core.catalogue.catalog import schedules
 from booking_core.catalogue.catalog.document import (
+    PROBLEMS_MAX,
     Contact,
     Customer,
     Departure,
@@ -66,25 +68,33 @@ def plan(document: object, zone: Zone, others: Iterable[Problem] = ()) -> Plan:
         others: problems that were found elsewhere, to be reported with the others.
 
     Raises:
-        InvalidCatalogue: with every problem, problems of shape first.
+        InvalidCatalogue: with the first problems, problems of shape before others.
     """
-    shaped, problems = read(document, zone)
-    problems += others
-    timetables = []
-    problems += _between(document)
-    for path, raw in objects(document, "experiences"):
-        spans = _spans(path, raw, zone)
-        problems += _of_experience(path, raw, spans)
-        starts = {span.starts_at for span in spans if span.starts_at is not None}
-        timetables.append(schedules.timetable(objects(raw, "schedules", path), starts, zone))
-        problems += timetables[-1].problems
-    for path, raw in objects(document, "gift_cards"):
-        problems += _of_card(path, raw, zone)
-    if sum(len(each.starts) for each in timetables) > schedules.STARTS_MAX:
-        problems.append(Problem("/experiences", f"have schedules of more than {schedules.STARTS_MAX} departures"))
+    shaped, of_shape = read(document, zone)
+    timetables: list[Timetable] = []
+    problems = list(islice(chain(of_shape, others, _problems(document, zone, timetables)), PROBLEMS_MAX + 1))
     if problems or shaped is None:
         raise InvalidCatalogue(problems)
     return _planned(shaped, timetables, zone)
+
+
+def _problems(document: object, zone: Zone, timetables: list[Timetable]) -> Iterator[Problem]:
+    """Yield problems between the keys of a catalogue, and add the timetable of each experience to the list."""
+    yield from _between(document)
+    starts_count = 0
+    for path, raw in objects(document, "experiences"):
+        spans = _spans(path, raw, zone)
+        yield from _of_experience(path, raw, spans)
+        starts = {span.starts_at for span in spans if span.starts_at is not None}
+        timetable = schedules.timetable(objects(raw, "schedules", path), starts, zone)
+        yield from timetable.problems
+        timetables.append(timetable)
+        starts_count += len(timetable.starts)
+        if starts_count > schedules.STARTS_MAX:
+            yield Problem("/experiences", f"have schedules of more than {schedules.STARTS_MAX} departures")
+            return
+    for path, raw in objects(document, "gift_cards"):
+        yield from _of_card(path, raw, zone)
 
 
 # Values of any shape ---------------------------------------------------------------------------------------------

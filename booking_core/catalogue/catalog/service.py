@@ -199,7 +199,7 @@ def _import_batch(
         return database.write(work)
     except InvalidCatalogue as error:
         outcome = "the entries before it stay imported" if has_begun else "nothing was imported"
-        raise InvalidCatalogue(error.problems, outcome) from None
+        raise error.with_outcome(outcome) from None
 
 
 # Changes ---------------------------------------------------------------------------------------------------------

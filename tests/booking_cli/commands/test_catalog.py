@@ -119,6 +119,28 @@ def test_validate_needs_no_database(booking: Booking, file: Callable[[Any], str]
     assert [path.name for path in tmp_path.iterdir()] == ["catalogue.json"]
 
 
+def test_half_of_a_character_is_refused_before_anything_is_written(
+    fjord_on_both: Booking, file: Callable[[Any], str]
+) -> None:
+    path = file({"experiences": [KAYAK | {"title": "Fjord \ud800kayak"}]})
+    refused = fjord_on_both("catalog", "import", *ORG, path, "-o", "json")
+    assert refused.refusal == (8, "validation_failed")
+    assert refused.error["details"][0]["field"] == "/experiences/0/title"
+
+
+def test_a_file_above_the_limit_is_refused(
+    booking: Booking, file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = Path(path := file(CATALOGUE)).stat().st_size
+    monkeypatch.setattr("booking_cli.framework.arguments._FILE_BYTES_MAX", size)
+    assert booking("catalog", "validate", path).code == 0
+    monkeypatch.setattr("booking_cli.framework.arguments._FILE_BYTES_MAX", size - 1)
+    endless = booking("catalog", "validate", "/dev/zero", "-o", "json")
+    assert (*endless.refusal, endless.error["message"]) == (2, "file_too_large", "/dev/zero has more than 64 MiB.")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(Path(path).read_bytes())))
+    assert booking("catalog", "validate", "-", "-o", "json").error["message"] == "stdin has more than 64 MiB."
+
+
 def test_an_export_imports_to_the_same(fjord_on_both: Booking, file: Callable[[Any], str]) -> None:
     fjord_on_both("catalog", "import", *ORG, file(CATALOGUE))
     exported = fjord_on_both("catalog", "export", *ORG)

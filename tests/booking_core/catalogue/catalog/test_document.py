@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from support.catalogue import departure, departures, money, tier, tour, tours
 
+from booking_core.base.clock import zone
 from booking_core.base.errors import Malformed
 from booking_core.catalogue import catalog
-from booking_core.catalogue.catalog import InvalidCatalogue
+from booking_core.catalogue.catalog import InvalidCatalogue, document
 
 
 def problems(document: object) -> dict[str, str]:
@@ -45,6 +46,52 @@ def test_what_cannot_be_read_is_one_problem_of_the_file(suffix: str, text: bytes
         catalog.parse(text, suffix=suffix)
     ((pointer, message),) = refused.value.problems
     assert (pointer, message.startswith(said)) == ("", True), message
+
+
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [
+        ("/experiences/0/title", b'{"experiences": [{"slug": "a", "title": "A\\ud800"}]}'),
+        ("/experiences/0/excerpt", b'{"experiences": [{"slug": "a", "title": "A", "excerpt": "\\udfff"}]}'),
+        ("/customers/0/name", b'{"customers": [{"email": "ada@example.com", "name": "\\udc00\\ud800"}]}'),
+        (
+            "/experiences/0/price_tiers/0/name",
+            b'{"experiences": [{"slug": "a", "title": "A", "price_tiers": [{"id": "adult", "name": "\\ud800",'
+            b' "price": {"amount_minor": 1, "currency": "NOK"}}]}]}',
+        ),
+    ],
+)
+def test_half_of_a_character_is_a_problem_of_its_text(at: str, text: bytes) -> None:
+    assert problems(catalog.parse(text)) == {at: "is not valid Unicode"}
+
+
+def _wrong_entries(count: int) -> dict[str, Any]:
+    """Return a catalogue with so many wrong entries of each kind, each with one problem."""
+    departures = [
+        departure(seats_total=-1, starts_at=f"2999-12-{1 + i % 28:02}T{i // 28:02}:00:00") for i in range(count)
+    ]
+    customers = [{"email": f"a{i}@example.com", "name": ""} for i in range(count)]
+    return {"experiences": [tour(departures=departures)], "customers": customers}
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(500, "1000 problems;"), (501, "more than 1,000 problems; the first are listed")]
+)
+def test_the_first_thousand_problems_are_listed(count: int, said: str) -> None:
+    with pytest.raises(InvalidCatalogue, match=said) as refused:
+        catalog.validate(_wrong_entries(count))
+    assert (len(refused.value.problems), len(refused.value.details)) == (1_000, 1_000)
+    pointers = [each.pointer for each in refused.value.problems]
+    assert pointers[count - 1 : count + 1] == [
+        f"/experiences/0/departures/{count - 1}/seats_total",
+        "/customers/0/name",
+    ]
+    assert said in str(refused.value.with_outcome("the entries before it stay imported"))
+
+
+def test_entries_after_enough_problems_are_not_validated() -> None:
+    plan, found = document.read({"customers": [{}] * 5_000, "gift_cards": [1] * 5_000}, zone("UTC"))
+    assert (plan, len(list(found))) == (None, 1_002)
 
 
 def test_a_byte_order_mark_is_read_over() -> None:
