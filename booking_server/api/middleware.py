@@ -9,8 +9,8 @@ import logging
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -46,8 +46,15 @@ _REFUSED, _FAILED, _UNAVAILABLE = 400, 500, 503
 UNAVAILABLE_MAX = 100
 """The lines of refusals with 503 in a second. An overloaded process must not spend its time on them; the metrics count
 all."""
-# In the order of the fields of a line.
-_LINE = "%s %s: status %s, code %s, reason %s, %.1f ms, request %s, organization %s, key %s"
+_PARTS = {
+    "code": "code {}",
+    "reason": "reason {}",
+    "duration_ms": "{:.1f} ms",
+    "request_id": "request {}",
+    "organization_id": "organization {}",
+    "key_prefix": "key {}",
+}
+"""The parts of a line after the status, by field. A field without a value has none."""
 
 
 # The request log -----------------------------------------------------------------------------------------------------
@@ -114,7 +121,7 @@ class RequestLog:
             "key_prefix": prefix,
         }
         is_failure = status is not None and status >= _FAILED and status != _UNAVAILABLE
-        requests_log.log(logging.WARNING if is_failure else logging.INFO, _LINE, *fields.values(), extra=fields)
+        requests_log.log(logging.WARNING if is_failure else logging.INFO, "%s", _line(fields), extra=fields)
 
     def _caller(self, scope: Scope) -> tuple[str | None, str | None]:
         """Return the organization and the public prefix of a valid key.
@@ -127,6 +134,13 @@ class RequestLog:
             return None, None
         organization_id = self._organization_of(key)
         return organization_id, tokens.api_key_prefix(key) if organization_id else None
+
+
+def _line(fields: Mapping[str, Any]) -> str:
+    request = " ".join(filter(None, (fields["method"], fields["operation"])))
+    result = "no response" if fields["status"] is None else f"status {fields['status']}"
+    parts = (part.format(fields[name]) for name, part in _PARTS.items() if fields[name] is not None)
+    return f"{request}: {', '.join((result, *parts))}"
 
 
 # The observer --------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -80,6 +81,22 @@ def test_a_line_shows_neither_the_guest_nor_the_key_nor_the_idempotency_key(api:
     hidden = ("ada@example.com", "Lovelace", "+47 900", "canary note", once, api.key[12:], "testclient")
     assert len(lines()) == 2
     assert not [word for word in hidden if word in text]
+
+
+def test_a_line_on_a_terminal_has_only_fields_with_a_value(api: Api, lines: Lines) -> None:
+    api = logged(api)
+    answer = api.get("/me")
+    api.client.get("/no-such-path")
+    log = RequestLog(1.0, lambda key: None)
+    log.write({"method": "GET", "headers": [], "booking.request_id": "req_left"}, None, None, 0.0123)
+    first, second, left = (line["message"] for line in lines())
+    assert re.fullmatch(
+        rf"GET get_me: status 200, \d+\.\d ms, request {answer.headers['x-request-id']},"
+        rf" organization {api.world.org}, key {api.key[:12]}",
+        first,
+    )
+    assert re.fullmatch(r"GET: status 404, code not_found, \d+\.\d ms, request req_\w+", second)
+    assert left == "GET: no response, 12.3 ms, request req_left"
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
