@@ -4,9 +4,12 @@ import contextlib
 import faulthandler
 import json
 import logging
+import os
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+from booking_cli.framework import environment
 
 if TYPE_CHECKING:
     from booking_core.base.settings import Settings
@@ -32,11 +35,12 @@ class JsonLines(logging.Formatter):
 
 
 def log_settings(log: logging.Logger, settings: "Settings") -> None:
-    """Log the settings that differ from their defaults, with masked secrets, and their warnings."""
+    """Log the settings that differ from their defaults, with masked secrets, and warnings about them and about
+    variables of the environment that are no settings."""
     defaults = type(settings)().shown()
     changed = [f"{name}={value}" for name, value in settings.shown().items() if value != defaults[name]]
     log.info("settings: %s", " ".join(changed) or "the defaults")
-    for warning in settings.warnings():
+    for warning in (*settings.warnings(), *environment.misspelt(os.environ)):
         log.warning("%s", warning)
 
 

@@ -60,6 +60,11 @@ def test_variables_are_settings() -> None:
     assert named <= known
 
 
+def test_pods_get_no_variables_of_services() -> None:
+    """Of the service `booking`, they would be named as settings are."""
+    assert [name for name, pod, _ in containers() if pod.get("enableServiceLinks") is not False] == []
+
+
 def test_containers_run_without_privileges() -> None:
     for name, pod, container in containers():
         assert pod["securityContext"]["runAsNonRoot"], name

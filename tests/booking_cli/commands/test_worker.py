@@ -1,5 +1,6 @@
 """`booking worker` works until it is stopped, and refuses an SQLite database, which its serving process works on."""
 
+import json
 import logging
 import os
 import signal
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.commands import Booking, Process
+from support.commands import Booking, Environment, Process
 from support.servers import free_port
 from support.serving import read_until
 
@@ -35,6 +36,19 @@ def test_beside_the_process_that_serves_an_sqlite_file_it_is_refused(stored: Boo
     path = os.environ["BOOKING_DATABASE_URL"].removeprefix("sqlite:///")
     with lock_sqlite(Path(path)):
         assert stored("worker", "-o", "json").refusal == (2, "already_served")
+
+
+@pytest.mark.parametrize("command", [("serve", "--port", "0"), ("worker",)], ids=lambda argv: argv[0])
+def test_a_misspelt_setting_is_a_warning_at_the_start(
+    stored: Booking, environment: Environment, process: Process, command: tuple[str, ...]
+) -> None:
+    environment("BOOKING_RATELIMIT", "1/1")
+    running = process(*command, stderr=subprocess.STDOUT)
+    logged = read_until(running.stdout, "startup complete", "the worker runs")
+    running.send_signal(signal.SIGTERM)
+    running.communicate(timeout=60)
+    (warning,) = [entry for entry in map(json.loads, logged) if entry["level"] == "warning"]
+    assert warning["message"] == "BOOKING_RATELIMIT is not a setting; did you mean BOOKING_RATE_LIMIT?"
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])
