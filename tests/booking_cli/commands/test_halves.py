@@ -9,6 +9,7 @@ from support.world import DAY, World
 
 from booking_cli.framework.exit_codes import ExitCode
 
+UNKNOWN = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 ONE_BOOKING: tuple[tuple[str, ...], ...] = (
     *(("bookings", verb) for verb in ("get", "check-in", "no-show")),
     ("bookings", "cancel", "--yes"),
@@ -71,7 +72,7 @@ def test_without_a_key_a_configured_database_is_used(
 
 def test_with_neither_a_key_nor_a_database_one_is_not_logged_in(booking: Booking, environment: Environment) -> None:
     environment("BOOKING_BASE_URL", "http://127.0.0.1:1")
-    for command in (*ONE_BOOKING, ("bookings", "reschedule", "--departure", "x"), ("departures", "manifest")):
+    for command in (*ONE_BOOKING, ("bookings", "reschedule", "--departure", UNKNOWN), ("departures", "manifest")):
         assert booking(*of(command, "170", "-o", "json")).refusal == (ExitCode.AUTH, "not_logged_in")
 
 
