@@ -106,6 +106,11 @@ def _amounts(amounts: Sequence[Json]) -> str:
     return ", ".join(map(grouped_money, amounts)) or "-"
 
 
+def _amount(amounts: Sequence[Json]) -> Json | str:
+    """Return an amount for a cell of a table, which aligns it; amounts of several currencies as text."""
+    return amounts[0] if len(amounts) == 1 else _amounts(amounts)
+
+
 def _lines(found: Json) -> Iterator[Json]:
     """Yield a line for each number of the report; one of sales for each currency."""
     for section, name in (("days", "date"), ("experiences", "title"), ("cancellations", "reason")):
@@ -161,7 +166,7 @@ def _write_section(cli: Cli, title: str, rows: Sequence[Json], name: str) -> Non
     """Write the rows that have bookings, each with a bar of its share of the largest."""
     most = max((each["bookings"] for each in rows), default=0)
     shown = [
-        {name: each[name], "bookings": each["bookings"], "seats": each["seats"], "amount": _amounts(each["amounts"])}
+        {name: each[name], "bookings": each["bookings"], "seats": each["seats"], "amount": _amount(each["amounts"])}
         | {"share": bar(each["bookings"], most, _BAR_WIDTH)}
         for each in rows
         if each["bookings"]

@@ -63,6 +63,7 @@ def test_a_terminal_shows_bars_that_fit(world: World, stored_on_both: Booking, m
         assert ("3 days in a block" in shown) is (days == 90)
         assert len(set(re.findall(r"\|[^|]{28,31}\|", shown))) == 1  # the strips of all and of the experience
         assert [part for part in parts if part not in shown] == []
+        assert re.search(r" amount\n[^\n]* 3,560\.00 NOK\n", shown), "amounts are aligned"
         assert max(map(len, shown.splitlines())) <= columns
 
 
