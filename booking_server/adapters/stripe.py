@@ -6,6 +6,9 @@ other failure Stripe may have made the refund.
 """
 
 import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import stripe
 
@@ -31,6 +34,37 @@ _OUTCOMES = {
 """Outcomes by the status of a refund that exists; any other status needs staff."""
 
 
+class UnreadableAnswer(Exception):
+    """A response of a shape that Stripe never sends, perhaps from a proxy: the library does not validate it."""
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Raise UnreadableAnswer for the errors that a response of another shape causes. Our own code stays outside."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UnreadableAnswer from error
+
+
+@dataclass(frozen=True, slots=True)
+class StripeRefund:
+    """A refund at Stripe."""
+
+    id: str
+    status: str
+    amount: int
+    failure_reason: str | None
+    metadata: Mapping[str, str]
+
+    @classmethod
+    def read(cls, refund: stripe.Refund) -> "StripeRefund":
+        """Return the fields of Stripe's object."""
+        metadata = {} if refund.metadata is None else dict(refund.metadata.to_dict())
+        reason = getattr(refund, "failure_reason", None)
+        return cls(str(refund.id), str(refund.status or ""), int(refund.amount), reason, metadata)
+
+
 class StripeGateway:
     """A gateway to one Stripe account. Its calls block, and several threads may share it."""
 
@@ -52,15 +86,17 @@ class StripeGateway:
             try:
                 return self._refund(claimed)
             except stripe.StripeError as error:
-                return _from_error(claimed, error)
-        except Exception:
-            # A response of a shape that Stripe never sends, perhaps from a proxy: the library does not validate it.
+                with _reading():
+                    return _from_error(claimed, error)
+        except UnreadableAnswer:
             log.exception("the response to refund %s cannot be read", claimed.id)
             return RefundResult(claimed, RefundOutcome.UNKNOWN, reason="unreadable_answer")
 
     def _refund(self, claimed: ClaimedRefund) -> RefundResult:
         if claimed.provider_refund_id is not None:
-            return _from_refund(claimed, self._refunds.retrieve(claimed.provider_refund_id))
+            with _reading():
+                accepted = StripeRefund.read(self._refunds.retrieve(claimed.provider_refund_id))
+            return _from_refund(claimed, accepted)
         if claimed.look_first:
             known = self._find_existing(claimed, nothing_left=False)
             if known is not None:
@@ -68,15 +104,14 @@ class StripeGateway:
         return self._create(claimed)
 
     def _create(self, claimed: ClaimedRefund) -> RefundResult:
+        fields: stripe.params.RefundCreateParams = {
+            "payment_intent": claimed.payment_intent,
+            "amount": _amount(claimed),
+            "metadata": _metadata(claimed),
+        }
         try:
-            made = self._refunds.create(
-                {
-                    "payment_intent": claimed.payment_intent,
-                    "amount": _amount(claimed),
-                    "metadata": _metadata(claimed),
-                },
-                {"idempotency_key": claimed.idempotency_key},
-            )
+            with _reading():
+                made = StripeRefund.read(self._refunds.create(fields, {"idempotency_key": claimed.idempotency_key}))
         except stripe.InvalidRequestError as error:
             if error.code != _NOTHING_LEFT:
                 raise
@@ -91,8 +126,9 @@ class StripeGateway:
         one unless it is recorded as another. If it is smaller and something is left, staff must decide about the
         difference. Other refunds of this service were for other bookings with the same payment.
         """
-        listed = self._refunds.list({"payment_intent": claimed.payment_intent, "limit": _PAGE})
-        made = list(listed.auto_paging_iter())
+        with _reading():
+            listed = self._refunds.list({"payment_intent": claimed.payment_intent, "limit": _PAGE})
+            made = [StripeRefund.read(each) for each in listed.auto_paging_iter()]
         ours = next((each for each in made if _is_of(claimed, each)), None)
         if ours is not None:
             return _from_refund(claimed, ours)
@@ -113,37 +149,33 @@ def _amount(claimed: ClaimedRefund) -> int:
     return to_gateway(claimed.amount_minor, claimed.currency)
 
 
-def _metadata_of(refund: stripe.Refund) -> dict[str, str]:
-    return {} if refund.metadata is None else dict(refund.metadata.to_dict())
-
-
 def _metadata(claimed: ClaimedRefund) -> dict[str, str]:
     reopened = {_REOPENED: str(claimed.reopened_count)} if claimed.reopened_count else {}
     return {_REFUND_ID: claimed.id, "booking_id": claimed.booking_id} | reopened
 
 
-def _is_of(claimed: ClaimedRefund, refund: stripe.Refund) -> bool:
+def _is_of(claimed: ClaimedRefund, refund: StripeRefund) -> bool:
     """Return whether Stripe's refund belongs to this one, and did not fail before staff reopened it."""
-    made, wanted = _metadata_of(refund), _metadata(claimed)
+    made, wanted = refund.metadata, _metadata(claimed)
     is_same = made.get(_REFUND_ID) == claimed.id
     return is_same and (refund.status not in _GIVEN_UP or made.get(_REOPENED) == wanted.get(_REOPENED))
 
 
-def _made_elsewhere(made: list[stripe.Refund]) -> list[stripe.Refund]:
+def _made_elsewhere(made: list[StripeRefund]) -> list[StripeRefund]:
     """Return the successful and pending refunds that this service did not make."""
-    return [each for each in made if each.status in ("succeeded", "pending") and _REFUND_ID not in _metadata_of(each)]
+    return [each for each in made if each.status in ("succeeded", "pending") and _REFUND_ID not in each.metadata]
 
 
-def _unknown(claimed: ClaimedRefund, others: list[stripe.Refund]) -> int:
+def _unknown(claimed: ClaimedRefund, others: list[StripeRefund]) -> int:
     """Return the amount of others' refunds that is recorded nowhere yet, in Stripe's unit of the currency."""
     return sum(each.amount for each in others) - to_gateway(claimed.elsewhere_minor, claimed.currency)
 
 
-def _from_refund(claimed: ClaimedRefund, refund: stripe.Refund) -> RefundResult:
-    outcome = _OUTCOMES.get(refund.status or "", RefundOutcome.UNCLEAR)
+def _from_refund(claimed: ClaimedRefund, refund: StripeRefund) -> RefundResult:
+    outcome = _OUTCOMES.get(refund.status, RefundOutcome.UNCLEAR)
     reason = None
     if outcome is not RefundOutcome.REFUNDED:
-        reason = getattr(refund, "failure_reason", None) or refund.status
+        reason = refund.failure_reason or refund.status or None
     return RefundResult(claimed, outcome, refund.id, reason)
 
 

@@ -1,13 +1,16 @@
 """The Stripe gateway and its outcomes, over a real socket."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from stripe import StripeObject
 from support.stripe_ledger import KEY, Fault, Ledger, stripe
 
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
+from booking_server.adapters import stripe as adapter
 from booking_server.adapters.stripe import StripeGateway
 
 REFUND, BOOKING = "0190d3c1-0000-7000-8000-000000000001", "0190d3c1-0000-7000-8000-000000000002"
@@ -118,6 +121,37 @@ def test_a_response_of_another_shape_is_unknown_too(
     assert (first.outcome, first.provider_refund_id) == (RefundOutcome.UNKNOWN, None)
     assert said(gateway.refund(CLAIMED)) == (RefundOutcome.REFUNDED, "re_000001", None)
     assert len(ledger.refunds("pi_1")) == 1
+
+
+@pytest.mark.parametrize("claimed", [CLAIMED, LATE])
+@pytest.mark.parametrize("place", ["_metadata", "_from_refund", "_amount"])
+def test_an_error_of_our_own_is_raised(
+    gateway: StripeGateway, monkeypatch: pytest.MonkeyPatch, claimed: ClaimedRefund, place: str
+) -> None:
+    """The job then reports the error, instead of an answer of Stripe that cannot be read."""
+
+    def slip(*_: Any) -> Any:
+        raise AttributeError("amont")
+
+    monkeypatch.setattr(adapter, place, slip)
+    with pytest.raises(AttributeError, match="amont"):
+        gateway.refund(claimed)
+
+
+def test_a_deprecation_of_the_library_does_not_make_a_refund_unknown(
+    ledger: Ledger, gateway: StripeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to_dict = StripeObject.to_dict
+
+    def deprecated(*given: Any, **named: Any) -> Any:
+        warnings.warn("to_dict is deprecated", DeprecationWarning, stacklevel=2)
+        return to_dict(*given, **named)
+
+    monkeypatch.setattr(StripeObject, "to_dict", deprecated)
+    with pytest.warns(DeprecationWarning, match="to_dict is deprecated"):
+        assert gateway.refund(CLAIMED).outcome is RefundOutcome.REFUNDED
+    with warnings.catch_warnings(action="error"), pytest.raises(DeprecationWarning):
+        gateway.refund(CLAIMED)
 
 
 def test_each_call_is_made_once(ledger: Ledger, gateway: StripeGateway) -> None:
