@@ -54,8 +54,9 @@ def test_the_first_five_minutes_work(booking: Booking, environment: Environment,
         done = booking(*shlex.split(command)[1:])
         assert done.code == 0, (command, done.err)
     ((register,),) = pages.commands("guides/receivers/index.md")
-    status, answer = call(os.path.expandvars(register))
-    assert status == 201 or (status, answer["code"]) == (422, "validation_failed"), answer
+    # The demo may call this machine; the name of the page has no address in a network without DNS.
+    local = os.path.expandvars(register).replace("https://shop.example", "http://127.0.0.1:8999")
+    assert call(local)[0] == 201
 
 
 def run_pages(booking: Booking, *names: str) -> None:

@@ -133,7 +133,6 @@ def test_no_signed_event_is_an_error_of_the_service(
         max_examples=25,
         deadline=None,
         database=None,
-        derandomize=True,
         suppress_health_check=[HealthCheck.function_scoped_fixture],
     )
     @given(st.lists(st.tuples(st.sampled_from(places), VALUES), min_size=1, max_size=3, unique_by=lambda each: each[0]))

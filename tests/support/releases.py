@@ -52,15 +52,18 @@ class PreviousRelease:
 def previous_release(folder: Path) -> PreviousRelease:
     """Write the code of the previous release into a folder: the newest tag `v...` before this commit.
 
-    Without such a tag it is the code of this tree. The test is skipped if a later revision stops the processes of the
-    previous release.
+    The test is skipped if there is no such tag, or if a later revision stops the processes of the previous release.
     """
-    if tag := _git("describe", "--tags", "--abbrev=0", "--match=v*", "HEAD^"):
-        files = subprocess.run(
-            ["git", "archive", tag, *_FOLDERS, *_FILES], cwd=ROOT, capture_output=True, check=True
-        ).stdout
-    else:
-        files = subprocess.run(["tar", "-c", *_FOLDERS, *_FILES], cwd=ROOT, capture_output=True, check=True).stdout
+    if not _previous_tag():
+        pytest.skip("there is no release before this tree: no tag v...")
+    return running_release(folder)
+
+
+def running_release(folder: Path) -> PreviousRelease:
+    """Write the code that runs before an upgrade: of the previous release, and of this tree until there is one."""
+    tag = _previous_tag()
+    command = ["git", "archive", tag] if tag else ["tar", "-c"]
+    files = subprocess.run([*command, *_FOLDERS, *_FILES], cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-x", "-C", folder], input=files, check=True)
     known = {path.name.partition("_")[0] for path in (folder / _REVISIONS).glob("[0-9]*.py")}
     stopping = [script.revision for script in _since(known) if not getattr(script.module, "is_additive", False)]
@@ -72,6 +75,10 @@ def previous_release(folder: Path) -> PreviousRelease:
 def _since(known: set[str]) -> list[Script]:
     scripts = ScriptDirectory.from_config(migrate._config()).walk_revisions()
     return [script for script in scripts if script.revision not in known]
+
+
+def _previous_tag() -> str:
+    return _git("describe", "--tags", "--abbrev=0", "--match=v*", "HEAD^")
 
 
 def _git(*arguments: str) -> str:

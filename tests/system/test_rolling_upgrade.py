@@ -20,7 +20,7 @@ import pytest
 from support import databases
 from support.api import booking_body
 from support.balancer import balanced
-from support.releases import COLUMN, INDEX, TABLE, PreviousRelease, newer_release, previous_release
+from support.releases import COLUMN, INDEX, TABLE, PreviousRelease, newer_release, running_release
 from support.servers import Answer, Line, Server, lines
 from support.world import SECRET
 
@@ -165,7 +165,7 @@ async def upgrade_under_load(deployment: Deployment, url: str, key: str, departu
 def test_no_booking_is_lost_while_a_deployment_is_upgraded(
     new_database_url: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    previous, url = previous_release(tmp_path), new_database_url("postgresql")
+    previous, url = running_release(tmp_path), new_database_url("postgresql")
     databases.run(url, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
     made = previous.run("-c", _MAKE, url)
     assert made.returncode == 0, made.stderr

@@ -237,7 +237,6 @@ def check_requests(described: Any, operation: Any, sides: list[Side], mode: Gene
     made_up = operation.as_strategy(generation_mode=mode)
     limits = settings(
         max_examples=MAX_EXAMPLES,
-        derandomize=True,
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),
