@@ -23,6 +23,7 @@ from booking_cli.operator import staff_bookings, storage, transactions
 if TYPE_CHECKING:
     from booking_core.base.context import Actor, Organization
     from booking_core.db.engine import Tx
+    from booking_core.payments import OwnedRefund
 
 app = command_group("Manage refunds (operator).")
 
@@ -36,8 +37,8 @@ RefundId = Annotated[
     str,
     argument(
         "ID",
-        "The id of the refund; or of a booking, for its newest refund that waits for a person. "
-        "See `booking refunds list`.",
+        "The id of the refund; or of a booking, or its number with --org, for its newest refund that waits for a"
+        " person. See `booking refunds list`.",
     ),
 ]
 Note = Annotated[str, option("--note TEXT", "How and when it was paid; shown in the timeline.")]
@@ -87,24 +88,25 @@ def list_(
 
 
 @command(app, "show")
-def show(cli: Cli, refund_id: RefundId) -> None:
+def show(cli: Cli, refund_id: RefundId, org: OrgOfBooking = None) -> None:
     """Show a refund, its state in a sentence and the next step.
 
     Examples:
         booking refunds show 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
+        booking refunds show 1017 --org fjord-tours
         booking refunds show 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json --fields status,summary
     """
     with storage.open_database(cli) as database:
         from booking_core import payments
 
-        refund = payments.present_refund(*database.read(lambda tx: payments.find_refund(tx, refund_id)))
+        refund = payments.present_refund(*database.read(lambda tx: _find(tx, refund_id, org)))
     cli.render.one(refund)
     if refund["waits_for_a_person"]:
         cli.render.note(_next_step(refund))
 
 
 @command(app, "retry", shape="refund", changes=True)
-def retry(cli: Cli, refund_id: RefundId) -> None:
+def retry(cli: Cli, refund_id: RefundId, org: OrgOfBooking = None) -> None:
     """Retry a refund that failed or needs a review.
 
     The guest is never refunded twice: before the worker sends the refund again, it looks at every refund of the payment
@@ -124,7 +126,7 @@ def retry(cli: Cli, refund_id: RefundId) -> None:
         has_gateway = has_gateway or organization.is_sandbox or stripe_accounts.exists(tx, organization.id)
         return payments.reopen_refund(tx, actor, found)
 
-    cli.render.one(_change(cli, refund_id, reopen))
+    cli.render.one(_change(cli, refund_id, org, reopen))
     cli.render.note("Queued: a worker sends it.")
     if not has_gateway:
         cli.render.warn(
@@ -134,7 +136,7 @@ def retry(cli: Cli, refund_id: RefundId) -> None:
 
 
 @command(app, "settle", shape="refund", changes=True)
-def settle(cli: Cli, refund_id: RefundId, note: Note, amount: SettledAmount = None) -> None:
+def settle(cli: Cli, refund_id: RefundId, note: Note, amount: SettledAmount = None, org: OrgOfBooking = None) -> None:
     """Close a refund that was paid by hand.
 
     The booking's payment.status becomes refunded or partially_refunded, as after a refund by the gateway. A refund that
@@ -156,7 +158,7 @@ def settle(cli: Cli, refund_id: RefundId, note: Note, amount: SettledAmount = No
         amounts.require_intended(cli, amount, minor, due.amount_minor, due.currency)
         return settled
 
-    settled = _change(cli, refund_id, change)
+    settled = _change(cli, refund_id, org, change)
     paid, due = settled["settled_amount"], settled["amount"]
     settled = amounts.with_rest(settled, paid["amount_minor"], due["amount_minor"], due["currency"])
     amounts.write_with_rest(cli, settled, of=" of the refund")
@@ -187,15 +189,22 @@ def record(cli: Cli, booking: BookingRef, amount: Amount, note: Note, org: OrgOf
     amounts.write_with_rest(cli, refund, of=" of the payment")
 
 
-def _change(cli: Cli, refund_id: str, change_refund: "Callable[[Tx, Actor, str], Any]") -> Any:
-    """Change the refund with this id, or of the booking with this id, and return it as JSON."""
+def _find(tx: "Tx", reference: str, org: str | None) -> "OwnedRefund":
+    """Return the refund with this id, or of the booking with this id or number."""
+    from booking_core import payments
+
+    return payments.find_refund(tx, staff_bookings.id_of_number(tx, reference, org))
+
+
+def _change(cli: Cli, reference: str, org: str | None, change_refund: "Callable[[Tx, Actor, str], Any]") -> Any:
+    """Change the refund with this id, or of the booking with this id or number, and return it as JSON."""
     from booking_core import payments
 
     def change(tx: "Tx", actor: "Actor") -> Any:
-        found = payments.find_refund(tx, refund_id)[0].id
+        found = _find(tx, reference, org)[0].id
         return payments.present_refund(change_refund(tx, actor, found), actor.organization)
 
-    return transactions.change(cli, lambda tx: payments.find_refund(tx, refund_id)[1], change)
+    return transactions.change(cli, lambda tx: _find(tx, reference, org)[1], change)
 
 
 def _next_step(refund: dict[str, Any]) -> str:

@@ -170,6 +170,15 @@ def find_organization(reference: str, org: str | None) -> FindOrganization:
     return lambda tx: bookings.organization_of(tx, reference)
 
 
+def id_of_number(tx: "Tx", reference: str, org: str | None) -> str:
+    """Return the id of a booking that is named by its number; any other text is returned unchanged."""
+    from booking_core import bookings
+
+    if not is_booking_number(reference):
+        return reference
+    return bookings.resolve_id_in(tx, find_organization(reference, org)(tx), reference)
+
+
 def change_booking(
     cli: Cli,
     reference: str,

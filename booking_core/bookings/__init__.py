@@ -49,5 +49,5 @@ from booking_core.bookings.reschedule import (
     preview_reschedule,
     reschedule,
 )
-from booking_core.bookings.search import Search, resolve_id, search
+from booking_core.bookings.search import Search, resolve_id, resolve_id_in, search
 from booking_core.bookings.status import check_in, confirm, pay, record_no_show, record_payment, void_payment

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from booking_core.base import cursors
-from booking_core.base.context import Actor
+from booking_core.base.context import Actor, Organization
 from booking_core.base.cursors import Binding
 from booking_core.base.errors import Malformed, NotFound
 from booking_core.bookings import queries, store
@@ -115,7 +115,12 @@ def _texts(
 
 
 def resolve_id(tx: Tx, actor: Actor, reference: str) -> str:
-    """Return the id of the booking with this number or id.
+    """Return the id of the booking with this number or id; see `resolve_id_in`."""
+    return resolve_id_in(tx, actor.organization, reference)
+
+
+def resolve_id_in(tx: Tx, organization: Organization, reference: str) -> str:
+    """Return the id of the booking of the organization with this number or id.
 
     Raises:
         NotFound: the organization has no booking of that number, or the text can be neither.
@@ -123,9 +128,9 @@ def resolve_id(tx: Tx, actor: Actor, reference: str) -> str:
     if is_id(reference):
         return reference.lower()
     number = parse_number(reference)
-    found = lists.id_of_number(tx, actor.organization.id, number) if number is not None else None
+    found = lists.id_of_number(tx, organization.id, number) if number is not None else None
     if found is None:
-        raise NotFound(f"There is no booking {reference!r} of {actor.organization.slug}.")
+        raise NotFound(f"There is no booking {reference!r} of {organization.slug}.")
     return found
 
 

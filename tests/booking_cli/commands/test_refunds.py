@@ -43,8 +43,10 @@ def test_a_refund_that_waits_is_listed_shown_and_settled(staff: Booking, ops: Op
         "890.00 NOK has to be returned by hand: no payment gateway is configured (BOOKING_STRIPE_API_KEY), so nothing"
         " was sent."
     )
-    for name in (refund["id"], booking_id):
-        assert staff("refunds", "show", name).json == refund
+    number = (str(refund["booking_number"]), *ORG)
+    for name in ((refund["id"],), (booking_id,), number):
+        assert staff("refunds", "show", *name).json == refund
+    assert staff("refunds", "show", number[0]).error["hint"] == "pass --org, or the booking's id"
     settled = staff("refunds", "settle", refund["id"], "--note", "Bank transfer")
     assert (settled.code, settled.json["status"], settled.json["note"]) == (0, "settled", "Bank transfer")
     assert settled.json["settled_amount"] == nok(89000)
@@ -56,7 +58,8 @@ def test_a_refund_that_waits_is_listed_shown_and_settled(staff: Booking, ops: Op
 
 def test_a_part_is_settled_and_the_rest_is_not_returned(staff: Booking, ops: Operations, departure: str) -> None:
     booking_id = waiting(ops, departure)
-    settled = staff("refunds", "settle", booking_id, "--amount", "500.00", "--note", "The rest was waived").json
+    number = str(ops.booking(booking_id)["booking_number"])
+    settled = staff("refunds", "settle", number, *ORG, "--amount", "500.00", "--note", "The rest was waived").json
     assert (settled["settled_amount"], settled["amount"]) == (nok(50000), nok(89000))
     assert settled["summary"] == "500.00 NOK (due: 890.00 NOK) was returned by hand."
 
@@ -68,7 +71,7 @@ def test_a_retry_warns_where_neither_the_installation_nor_the_organization_has_a
     assert "BOOKING_STRIPE_API_KEY is not set here" in stored_on_both("refunds", "retry", first).err
     account = {"api_key": "sk_test_of_ours", "webhook_secret": "whsec_of_an_endpoint"}
     ops.act(lambda tx, actor: stripe_accounts.configure(tx, actor, **account, publishable_key=None))
-    again = stored_on_both("refunds", "retry", second)
+    again = stored_on_both("refunds", "retry", str(ops.booking(second)["booking_number"]), *ORG)
     assert (again.code, "BOOKING_STRIPE_API_KEY" in again.err) == (0, False)
 
 
