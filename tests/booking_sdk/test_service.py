@@ -238,6 +238,25 @@ def test_an_idempotency_key_makes_one_booking(stage: Stage) -> None:
     assert len(client.bookings.list()) == 1
 
 
+def test_a_key_fits_either_name_of_the_departure(stage: Stage) -> None:
+    client, departure = stage.client(), stage.departure()
+    order = asked(departure, idempotency_key="order-0001")
+    first = client.bookings.create(**order)
+    again = client.bookings.create(experience_date_id=order.pop("departure_id"), **order)
+    assert (again, meta(again).idempotent_replayed) == (first, True)
+    assert client.bookings.quote(experience_date_id=departure, guests=[ADULT]).allowed
+    assert client.holds.create(experience_date_id=departure, seats=2).departure_id == departure
+
+
+def test_a_replay_after_a_cancellation_is_the_first_answer(stage: Stage) -> None:
+    client, departure = stage.client(), stage.departure()
+    first = book(client, departure, idempotency_key="order-0001")
+    client.bookings.cancel(first.id)
+    again = book(client, departure, idempotency_key="order-0001")
+    assert (again.status, meta(again).idempotent_replayed) == ("confirmed", True)
+    assert client.bookings.get(again.id).status == "cancelled"
+
+
 def test_bookings_are_filtered(stage: Stage) -> None:
     client = stage.client()
     near = book(client, stage.departure(in_days=2))
