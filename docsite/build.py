@@ -11,12 +11,12 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
 
 import tomli_w
 
+from booking_server import reference
 from docsite import cli, facts, sdk
 from docsite.links import Pages, problems
 
@@ -41,37 +41,8 @@ _FILES = {
     "decisions/README.md": "design/decisions/index.md",
 }
 """Pages outside `docs/`, with their places in the site."""
-_SWAGGER_UI = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>HTTP API - Booking Service</title>
-<link rel="icon" href="icon.svg" type="image/svg+xml">
-<link rel="stylesheet" href="swagger-ui.css">
-<style>
-:root.dark-mode { color-scheme: dark; background: #1c2022; }
-.dark-mode a { color: #8ab4ff; }
-</style>
-<script>
-const dark = matchMedia("(prefers-color-scheme: dark)")
-const follow = () => document.documentElement.classList.toggle("dark-mode", dark.matches)
-dark.addEventListener("change", follow)
-follow()
-</script>
-</head>
-<body>
-<p class="swagger-ui wrapper"><a href="../index.html">Documentation of Booking Service</a></p>
-<div id="reference"></div>
-<script src="swagger-ui-bundle.js"></script>
-<script>
-SwaggerUIBundle({
-  dom_id: "#reference", spec: DOCUMENT, deepLinking: true, docExpansion: "none", supportedSubmitMethods: []
-})
-</script>
-</body>
-</html>
-"""
+_ADDRESS = "https://booking.invalid/openapi.json"
+"""The address of the document for its reader. It is not requested."""
 
 
 class Reference(Protocol):
@@ -103,17 +74,17 @@ def build(folder: Path) -> Path:
     document = json.loads((ROOT / "openapi.json").read_text(encoding="utf-8"))
     references: dict[str, Reference] = {"@sdk": sdk.Reference(), "@cli": cli.Reference()}
     generated = facts.pages(document)
-    for reference in references.values():
-        generated |= reference.pages()
+    for each in references.values():
+        generated |= each.pages()
     moved = _FILES | {
         f"decisions/{path.name}": f"design/decisions/{path.name}"
         for path in sorted((ROOT / "decisions").glob("[0-9]*.md"))
     }
     _write(pages, generated)
-    _write_api(pages / "reference/api", document)
+    write_api(pages / "reference/api", document)
     _copy(pages, Pages(ROOT, moved, frozenset(generated) | {"reference/api/index.html"}))
     decisions = [{_title(pages / place): place} for source, place in moved.items() if source.startswith("decisions/0")]
-    lists = {name: reference.nav() for name, reference in references.items()} | {"@decisions": decisions}
+    lists = {name: each.nav() for name, each in references.items()} | {"@decisions": decisions}
     _configure(folder, lists)
     return _rendered(folder)
 
@@ -125,14 +96,17 @@ def _write(pages: Path, texts: dict[str, str]) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def _write_api(folder: Path, document: dict[str, Any]) -> None:
-    """Write the reference of the API: Swagger UI with the document in the page, which works from a folder too."""
+def write_api(folder: Path, document: dict[str, Any]) -> None:
+    """Write the page that `/docs` serves, with the document in it: a browser reads no other file from a folder."""
     folder.mkdir(parents=True)
-    for name in ("swagger-ui.css", "swagger-ui-bundle.js"):
-        (folder / name).write_bytes((files("fastapi_swagger") / "resources" / name).read_bytes())
-    (folder / "icon.svg").write_bytes((files("booking_server.reference") / "static" / "icon.svg").read_bytes())
     text = json.dumps(document, ensure_ascii=False).replace("<", "\\u003c")
-    (folder / "index.html").write_text(_SWAGGER_UI.replace("DOCUMENT", text), encoding="utf-8")
+    (folder / "openapi.json").write_text(text, encoding="utf-8")
+    page = reference.read_asset("docs.html")
+    for name in re.findall(r'"docs/assets/([^"]+)"', page):
+        (folder / name).write_text(reference.read_asset(name), encoding="utf-8")
+    page = page.replace("docs/assets/", "").replace("api/v1/openapi.json", "openapi.json")
+    embedded = f'<script id="document" type="application/json" data-address="{_ADDRESS}">{text}</script>'
+    (folder / "index.html").write_text(page.replace("<script", f"{embedded}\n<script", 1), encoding="utf-8")
 
 
 def _copy(pages: Path, places: Pages) -> None:

@@ -56,6 +56,11 @@ async def get_asset(request: Request, name: str) -> Response:
     return response
 
 
+def read_asset(name: str) -> str:
+    """Return the text of a file that the pages load, or of a page."""
+    return Path(_FILES.lookup_path(name)[0]).read_text(encoding="utf-8")
+
+
 def missing_page(path: str, public_url: str) -> Response:
     """Return the page for a path that does not exist, with links below the public URL. `/docs/` leads to `/docs`."""
     base = urlsplit(public_url).path.rstrip("/")

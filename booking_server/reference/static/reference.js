@@ -1,11 +1,14 @@
-// Loads the OpenAPI document and shows it with Swagger UI, beside a table of contents.
-// Every address is relative, so that the page also works below a path prefix of a proxy.
+// Loads the OpenAPI document and shows it with Swagger UI, beside a table of contents that can be searched.
+// Every address is relative, so that the page also works below a path prefix of a proxy. In the documentation site the
+// document is in the page, which then has no service to send requests to.
 "use strict";
 
 const METHODS = ["get", "put", "post", "patch", "delete"];
 const DOCUMENT_URL = "api/v1/openapi.json";
+const EMBEDDED = document.getElementById("document");
 
 followMediaQuery("(prefers-color-scheme: dark)", (dark) => document.documentElement.classList.toggle("dark-mode", dark));
+document.documentElement.classList.toggle("embedded", Boolean(EMBEDDED));
 document.addEventListener("DOMContentLoaded", start);
 
 async function start() {
@@ -22,14 +25,17 @@ async function start() {
     return;
   }
   const sections = addHeadingIds(spec);
-  // The server that served this page, also if the document names another.
-  spec.servers = [{ url: new URL(".", location.href).href.replace(/\/$/, ""), description: "This service" }];
-  prepareParameters(spec);
+  if (!EMBEDDED) {
+    // The server that served this page, also if the document names another.
+    spec.servers = [{ url: new URL(".", location.href).href.replace(/\/$/, ""), description: "This service" }];
+    prepareParameters(spec);
+  }
   const ui = showReference(spec);
-  contents.querySelector("nav").replaceChildren(...tableOfContents(spec, sections, keyButton(ui)));
+  contents.querySelector("nav").replaceChildren(...tableOfContents(spec, sections, EMBEDDED ? null : keyButton(ui)));
 }
 
 async function loadDocument() {
+  if (EMBEDDED) return JSON.parse(EMBEDDED.textContent);
   const response = await fetch(DOCUMENT_URL);
   if (!response.ok) throw new Error(`status ${response.status}`);
   return response.json();
@@ -45,10 +51,13 @@ function showReference(spec) {
     deepLinking: true,
     defaultModelsExpandDepth: 0,
     displayRequestDuration: true,
+    ...EMBEDDED && { supportedSubmitMethods: [] },
     // Without this Swagger UI sends the address of the document to a validator on the internet.
     validatorUrl: null,
     onComplete: () => scrollToId(location.hash.slice(1)),
   });
+  // Its resolver reads no reference in a document whose address is of a file, not even within the document.
+  if (EMBEDDED) ui.specActions.updateUrl(EMBEDDED.dataset.address);
   // Swagger UI reads the fragment of the address only when the page is loaded.
   addEventListener("hashchange", () => ui.layoutActions.parseDeepLinkHash(location.hash));
   return ui;
@@ -114,13 +123,33 @@ function keyButton(ui) {
   return button;
 }
 
+// Hides the entries of the contents that lack a word of the query. Enter opens the first entry that is left.
+function searchField() {
+  const field = element("input", { type: "search", placeholder: "Search operations", ariaLabel: "Search operations" });
+  field.addEventListener("input", () => {
+    const words = field.value.toLowerCase().split(/\s+/);
+    for (const entry of document.querySelectorAll("#contents li")) {
+      const text = `${entry.textContent} ${entry.firstChild.dataset.words ?? ""}`.toLowerCase();
+      entry.hidden = !words.every((word) => text.includes(word));
+    }
+    for (const section of document.querySelectorAll("#contents section")) {
+      section.hidden = !section.querySelector("li:not([hidden])");
+    }
+  });
+  field.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") document.querySelector("#contents li:not([hidden]) a")?.click();
+  });
+  return field;
+}
+
 function tableOfContents(spec, sections, button) {
   const operations = operationsByTag(spec);
-  const home = element("p", { className: "home" }, link("Booking Service API", "./"));
+  const home = EMBEDDED ? link("Documentation of Booking Service", "../index.html") : link("Booking Service API", "./");
   const tags = (spec.tags ?? []).filter(({ name }) => operations.has(name));
   return [
-    home,
+    element("p", { className: "home" }, home),
     button,
+    searchField(),
     group("Guide", sections.map(({ title, href }) => link(title, href))),
     ...tags.map(({ name }) => group(name, operations.get(name))),
     group("Webhook events", Object.entries(spec.webhooks ?? {}).flatMap(([name, path]) =>
@@ -130,10 +159,11 @@ function tableOfContents(spec, sections, button) {
 
 function operationsByTag(spec) {
   const byTag = new Map();
-  for (const path of Object.values(spec.paths)) {
-    for (const { method, tag, operation } of operationsOf(path)) {
+  for (const [path, item] of Object.entries(spec.paths)) {
+    for (const { method, tag, operation } of operationsOf(item)) {
       const entry = link("", deepLink(tag, operation.operationId));
       entry.append(element("span", { className: `method ${method}` }, method.toUpperCase()), operation.summary ?? operation.operationId);
+      entry.dataset.words = `${tag} ${path} ${operation.operationId}`;
       byTag.set(tag, [...(byTag.get(tag) ?? []), entry]);
     }
   }

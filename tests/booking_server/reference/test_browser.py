@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +10,13 @@ from support.servers import new_world, served_in_process
 from support.world import HOUR, World
 
 from booking_core.db import tables
+from booking_server.app import describe
+from docsite.build import write_api
 
 pytest.importorskip("selenium")
 
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
 from support.browser import DESKTOP, PHONE, chromium, fits, needs_chromium, set_color_scheme, show, take_picture
 
@@ -69,7 +73,7 @@ class Browser:
         """Return the addresses that were requested since the last call."""
         events = [json.loads(line["message"])["message"] for line in self.driver.get_log("performance")]
         sent = [each["params"]["request"]["url"] for each in events if each["method"] == "Network.requestWillBeSent"]
-        return {url for url in sent if not url.startswith(("chrome:", "data:", "about:"))}
+        return {url for url in sent if not url.startswith(("chrome:", "data:", "about:", "file:"))}
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +177,48 @@ def test_an_address_of_an_operation_shows_it_on_a_phone_and_the_contents_open_an
     assert browser.find(f"{CREATE}.is-open")
     assert not link.is_displayed()
     fits_in_both_color_schemes(browser, "operation_phone")
+
+
+def links(browser: Browser) -> list[str]:
+    """Return the texts of the contents that are shown."""
+    return [each.text for each in browser.all("#contents li a") if each.is_displayed()]
+
+
+def test_the_search_finds_operations_by_their_words_and_paths_and_enter_opens_the_first(browser: Browser) -> None:
+    browser.open("/docs")
+    every = links(browser)
+    search = browser.find("#contents input")
+    search.send_keys("/BOOKINGS/{id} check")
+    assert links(browser) == ["POST\nCheck in the guests of a booking"]
+    fits_in_both_color_schemes(browser, "search_desktop")
+    search.send_keys(Keys.ENTER)
+    assert browser.find("#operations-Bookings-check_in_booking.is-open")
+    search.send_keys(Keys.CONTROL, "a", Keys.DELETE)
+    assert links(browser) == every
+
+
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+def test_the_page_of_the_documentation_is_the_same_in_a_folder_without_a_service(
+    browser: Browser, size: tuple[int, int], tmp_path: Path
+) -> None:
+    document = describe().openapi()
+    write_api(tmp_path / "api", document)
+    show(browser.driver, size)
+    in_folder = Browser(browser.driver, (tmp_path / "api").as_uri())
+    in_folder.open("/index.html#/Bookings/create_booking")
+    assert in_folder.find(f"{CREATE}.is-open")
+    of_requests = in_folder.all(".try-out, .btn.authorize, .authorization__btn, #contents button, .servers")
+    assert not [each for each in of_requests if each.is_displayed()]
+    assert in_folder.find(f"{CREATE} .responses-table .highlight-code")  # a reference was resolved
+    assert not in_folder.all(".errors-wrapper")
+    fits_in_both_color_schemes(in_folder, f"site_{size[0]}")
+    assert browser.driver.execute_script("return innerWidth") == size[0]
+    if size == PHONE:
+        in_folder.click("#contents summary")
+    titles = [each.text for each in in_folder.all("#contents li a")]
+    browser.open("/docs")
+    browser.find("#contents li a" if size == DESKTOP else "#contents summary").click()
+    assert titles == [each.text for each in browser.all("#contents li a")]
 
 
 def wait_until_shown(browser: Browser, part: str) -> None:
