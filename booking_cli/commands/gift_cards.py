@@ -9,7 +9,7 @@ from booking_cli.framework import options
 from booking_cli.framework.arguments import identifier, parse_amount
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
-from booking_cli.framework.formatting import money
+from booking_cli.framework.formatting import grouped_money
 from booking_cli.framework.options import argument, option
 from booking_cli.framework.secret_files import secret_output
 from booking_cli.operator import transactions
@@ -142,7 +142,7 @@ def issue(
     with secret_output(secret_file) as output:
         card_json, made_code = transactions.change(cli, by_slug(org), change)
         card = json.loads(card_json)
-        cli.render.receipt(f"Issued a gift card of {money(card['initial_amount'])}.")
+        cli.render.receipt(f"Issued a gift card of {grouped_money(card['initial_amount'])}.")
         output.write_with_secret(
             cli,
             card | {"code": made_code},

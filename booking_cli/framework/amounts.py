@@ -3,7 +3,7 @@
 from typing import Any
 
 from booking_cli.framework.context import Cli
-from booking_cli.framework.formatting import Item, money
+from booking_cli.framework.formatting import Item, grouped_money
 
 _UNLIKELY = 100
 """An amount below this part of the open amount was probably meant in the major unit."""
@@ -28,7 +28,7 @@ def require_intended(cli: Cli, text: str, minor: int, open_minor: int, currency:
     if "." in text or factor == 1 or not minor:
         return
     if minor * factor == open_minor or minor * _UNLIKELY < open_minor:
-        read, other, open_ = (money(_amount(each, currency)) for each in (minor, minor * factor, open_minor))
+        read, other, open_ = (grouped_money(_amount(each, currency)) for each in (minor, minor * factor, open_minor))
         written = f"{minor}.{str(factor)[1:]}"
         cli.require_answer(
             f"{text} has no decimal point, so it is {read}; {other} is written {written}. Record {read} of {open_}?"
@@ -48,7 +48,7 @@ def write_with_rest(cli: Cli, item: Item, *, of: str = "") -> None:
         of: the whole, as in " of the refund".
     """
     cli.render.one(item)
-    cli.render.receipt(f"recorded {money(item['recorded'])}; {money(item['left'])}{of} left")
+    cli.render.receipt(f"recorded {grouped_money(item['recorded'])}; {grouped_money(item['left'])}{of} left")
 
 
 def _amount(minor: int, currency: str) -> dict[str, Any]:

@@ -96,9 +96,10 @@ def test_an_amount_with_one_likely_reading_needs_no_answer(text: str, open_minor
 
 def test_a_question_has_both_readings_and_how_to_write_the_other_one() -> None:
     with pytest.raises(Question) as asked:
-        amounts.require_intended(Cli(), "290", 290, 290_000, "KWD")
+        amounts.require_intended(Cli(), "1290", 1_290, 1_290_000, "KWD")
     assert str(asked.value) == (
-        "290 has no decimal point, so it is 0.290 KWD; 290.000 KWD is written 290.000. Record 0.290 KWD of 290.000 KWD?"
+        "1290 has no decimal point, so it is 1.290 KWD; 1,290.000 KWD is written 1290.000."
+        " Record 1.290 KWD of 1,290.000 KWD?"
     )
 
 
