@@ -67,7 +67,7 @@ def read(tx: Tx, actor: Actor, booking_id: str, *, is_locked: bool = False) -> L
 
 
 def reread(tx: Tx, actor: Actor, booking_id: str) -> ShownBooking:
-    """Return a booking with the changes of this transaction, also those of its payment."""
+    """Return a booking with the changes of this transaction, also the changes of its payment."""
     found = store.get_shown(tx, actor.organization.id, booking_id)
     assert found is not None
     return found
