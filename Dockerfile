@@ -5,15 +5,15 @@
 FROM python:3.13-slim-trixie AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /source
-COPY requirements.lock ./
+COPY locks/test.txt locks/
 COPY webhook_verify webhook_verify
 COPY booking_core booking_core
 COPY booking_sdk booking_sdk
 COPY booking_server booking_server
 COPY booking_cli booking_cli
-# The versions of the lock for what the service needs; the lock also holds what tests need.
+# The versions of the largest lock for what the service needs; it also holds what tests need.
 RUN python -m venv /opt/booking \
-    && sed -E -e '/^ +--hash/d' -e 's/ *\\$//' requirements.lock > constraints.txt \
+    && sed -E -e '/^ +--hash/d' -e 's/ *\\$//' locks/test.txt > constraints.txt \
     && /opt/booking/bin/pip install --quiet --constraint constraints.txt \
        ./webhook_verify './booking_core[storage]' ./booking_sdk './booking_server[otel,postgres,redis]' './booking_cli[operator]' \
     && /opt/booking/bin/pip uninstall --quiet --yes pip

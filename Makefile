@@ -7,7 +7,6 @@ else
 VENV := .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 endif
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
 PACKAGES := webhook_verify booking_core booking_server booking_sdk booking_cli
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The processes of a run, and the next run, find the modules that one of them has compiled.
@@ -15,20 +14,17 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install run dev messages browser nginx caddy pgbouncer prometheus test test-all explore test-pythons test-cells check check-types check-style check-imports check-public-types bench isolation openapi sync-client resource docs format lock release clean
 
-install: $(STAMP) ## set up .venv with the pinned dependencies
-$(STAMP): requirements.lock $(PACKAGES:%=%/pyproject.toml)
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=python3.11")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation $(PACKAGES:%=-e ./%)
-	$(BIN)/python -m compileall -q $(PACKAGES)
-	touch $(STAMP)
+install: $(VENV)/.test ## set up .venv with the pinned packages of every target
+
+# A target installs the set of packages that it needs: a group of pyproject.toml, with its lock.
+$(VENV)/.%: locks/%.txt scripts/install.py $(PACKAGES:%=%/pyproject.toml)
+	$(PYTHON) scripts/install.py $(VENV) $*
 
 PORT ?= 8000
-run: install ## serve the demo; PORT=8001 for another port
+run: $(VENV)/.run ## serve the demo; PORT=8001 for another port
 	$(BIN)/booking demo --port $(PORT)
 
-dev: install ## serve the demo, and restart it when the code changes
+dev: $(VENV)/.run ## serve the demo, and restart it when the code changes
 	$(BIN)/booking demo --port $(PORT) --reload
 
 help: ## list the targets
@@ -98,7 +94,7 @@ test-pythons: ## run all tests with every Python from 3.11 that is found
 	    echo "== $$python"; $(MAKE) --no-print-directory test PYTHON=$$python || exit; done
 
 # Two at a time, mypy first: it takes as long as the others together, and uses one core.
-check: install ## format, lint, types, import contracts
+check: $(VENV)/.check ## format, lint, types, import contracts
 	@$(MAKE) --no-print-directory --jobs 2 check-types check-style check-imports check-public-types
 
 check-types:
@@ -116,46 +112,50 @@ check-public-types:
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pyright --ignoreexternal --verifytypes booking_sdk
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pyright --ignoreexternal --verifytypes webhook_verify
 
-format: install ## format the code and fix what the linter can fix
+format: $(VENV)/.check ## format the code and fix what the linter can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: install ## measure the service beside its floors, and print ratios
+bench: $(VENV)/.bench ## measure the service beside its floors, and print ratios
 	$(BIN)/python -m bench
 
 # What organizations notice of others that misbehave, at full size: half an hour.
 isolation: install ## measure the isolation table at full size (half an hour)
 	$(BIN)/python -m bench.neighbours
 
-openapi: install ## write openapi.json, its parts for the command line, and the API changelog
+openapi: $(VENV)/.check ## write openapi.json, its parts for the command line, and the API changelog
 	$(BIN)/python -m booking_server.api.openapi > openapi.json
 	$(BIN)/python -m scripts.command_data
 	$(BIN)/python -m booking_server.api.openapi changelog > docs/api-changelog.md
 
 # Brings the message catalogues in line with the messages of the code.
-messages: install ## update the message catalogues
+messages: $(VENV)/.check ## update the message catalogues
 	$(BIN)/python scripts/messages.py
 
 # Generates booking_sdk/_sync/ from the async client.
-sync-client: install ## generate the sync client
+sync-client: $(VENV)/.check ## generate the sync client
 	$(BIN)/python scripts/unasync.py
 
 # Writes the files of a resource that is listed and read: make resource NAME=guides FIELDS="name:text phone:text?"
-resource: install ## write the files of a new resource
+resource: $(VENV)/.check ## write the files of a new resource
 	$(BIN)/python -m scripts.new_resource $(NAME) --fields $(FIELDS)
 
 # The documentation site in build/docs/site, without a network: open build/docs/site/index.html.
-docs: install ## build the documentation site
+docs: $(VENV)/.docs ## build the documentation site
 	$(BIN)/python -m docsite
 
 release: install ## build, check and try the five distributions with every Python that is found
 	$(BIN)/python -m scripts.release build
 
-# Rewrites the lock from requirements.in. The lock holds versions and hashes, never an address.
-lock: install ## compile requirements.lock
-	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.lock requirements.in
+# Compiles the largest set, then the others with its versions. Versions change with UPGRADE="--upgrade-package NAME", or
+# UPGRADE=--upgrade for all. A lock has versions and hashes, never an address.
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+    --no-emit-index-url $(PACKAGES:%=--no-emit-package %)
+lock: install ## compile the locks of the sets of packages
+	$(COMPILE) $(UPGRADE) --group test -o locks/test.txt
+	for set in uv run check docs bench; do rm -f locks/$$set.txt; \
+	    $(COMPILE) --group $$set --constraint locks/test.txt -o locks/$$set.txt || exit; done
 
 clean: ## remove environments, caches and build output
-	rm -rf .venv .venv-* .demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist build
+	rm -rf .venv* .demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

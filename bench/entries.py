@@ -11,6 +11,7 @@ from bench import (
     overload,
     reads,
     rush,
+    setup,
     starts,
     verifying,
 )
@@ -27,6 +28,7 @@ ENTRIES: tuple[Entry, ...] = (
     *verifying.ENTRIES,
     *listing.ENTRIES,
     *starts.ENTRIES,
+    *setup.ENTRIES,
     *curves.ENTRIES,
     *overload.ENTRIES,
 )

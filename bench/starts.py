@@ -101,7 +101,7 @@ def _served_ms(service: Service, authorization: dict[str, str]) -> float:
         start_new_session=True,
     )
     try:
-        while not _answers(port, authorization):
+        while not answers(port, authorization):
             if child.poll() is not None or time.perf_counter() > began + GIVE_UP_S:
                 raise RuntimeError(f"booking serve does not answer, exit {child.returncode}")
             time.sleep(0.005)
@@ -114,7 +114,8 @@ def _served_ms(service: Service, authorization: dict[str, str]) -> float:
             child.kill()
 
 
-def _answers(port: int, authorization: dict[str, str]) -> bool:
+def answers(port: int, authorization: dict[str, str]) -> bool:
+    """Return whether the service answers a request with this key."""
     connection = http.client.HTTPConnection(HOST, port, timeout=GIVE_UP_S)
     try:
         connection.request("GET", "/api/v1/me", headers=authorization)

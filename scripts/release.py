@@ -122,9 +122,9 @@ def try_with(python: Path, dist: Path) -> None:
 
 
 def write_constraints(path: Path) -> Path:
-    """Write the pinned versions of requirements.lock as constraints, without hashes and extras."""
-    lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
-    pins = [re.sub(r"\[[^]]*\]", "", line).rstrip(" \\") for line in lines if re.match(r"[A-Za-z0-9]", line)]
+    """Write the pinned versions of locks/test.txt as constraints, without hashes."""
+    lines = (ROOT / "locks" / "test.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line.rstrip(" \\") for line in lines if re.match(r"[A-Za-z0-9]", line)]
     path.write_text("\n".join(pins) + "\n", encoding="utf-8")
     return path
 

@@ -58,11 +58,49 @@ def test_every_member_of_the_workspace_is_one_of_them() -> None:
     assert sorted(workspace["members"]) == sorted(FOLDERS)
 
 
-def test_the_lock_holds_versions_and_hashes_and_no_address() -> None:
-    lock = (ROOT / "requirements.lock").read_text()
-    assert "://" not in lock
-    pinned = re.findall(r"^[A-Za-z0-9._-]+(?:\[[^]]*\])?==", lock, re.MULTILINE)
-    assert len(pinned) > 20
-    assert lock.count("--hash=sha256:") >= len(pinned)
-    names = {re.split(r"[\[=]", each)[0].lower().replace("_", "-") for each in pinned}
-    assert names & NAMES == set()  # the five are installed from the checkout
+# Locks ---------------------------------------------------------------------------------------------------------------
+
+LOCKS = {path.stem: path.read_text() for path in (ROOT / "locks").glob("*.txt")}
+GROUPS = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+PIN = re.compile(
+    r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^ ]+)(?P<marker> ;.*?)? \\\n(?P<hashes>(?: +--hash=.*\n)+)",
+    re.MULTILINE,
+)
+
+
+def pins(lock: str) -> dict[tuple[str, str], str]:
+    """Return the hashes by name and version."""
+    return {(match["name"], match["version"]): match["hashes"] for match in PIN.finditer(LOCKS[lock])}
+
+
+def test_each_group_has_a_lock() -> None:
+    assert set(LOCKS) == set(GROUPS)
+
+
+@pytest.mark.parametrize("lock", sorted(LOCKS))
+def test_a_lock_has_versions_with_hashes(lock: str) -> None:
+    lines = LOCKS[lock].splitlines(keepends=True)
+    assert sum(len(match[0].splitlines()) for match in PIN.finditer(LOCKS[lock])) == len(lines) > 0
+    assert "://" not in LOCKS[lock]
+    assert {name for name, _ in pins(lock)} & NAMES == set()  # the five are installed from the checkout
+
+
+@pytest.mark.parametrize("lock", sorted(LOCKS))
+def test_a_lock_has_the_versions_of_the_largest_lock(lock: str) -> None:
+    assert pins(lock).items() <= pins("test").items()
+
+
+def test_a_lock_has_what_its_group_names() -> None:
+    for group, parts in GROUPS.items():
+        wanted = {re.split(r"[\[;<>=]", part)[0].strip() for part in parts if isinstance(part, str)}
+        assert wanted - NAMES <= {name for name, _ in pins(group)}
+
+
+def test_no_package_is_named_in_two_groups() -> None:
+    named = [re.split(r"[\[;<>=]", part)[0] for parts in GROUPS.values() for part in parts if isinstance(part, str)]
+    assert sorted({*named} - NAMES) == sorted(name for name in named if name not in NAMES)
+
+
+def test_the_demo_needs_neither_a_checker_nor_a_browser() -> None:
+    assert {name for name, _ in pins("run")} & {"pyright", "mypy", "selenium", "django", "zensical", "pytest"} == set()
+    assert len(pins("run")) < 70
