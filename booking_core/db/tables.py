@@ -590,6 +590,7 @@ webhook_ranges = _table(
     Column("until_sequence", BigInteger),
     Column("missed_at", At, nullable=False),
     Column("recovering_at", At),
+    Column("recovery_id", Id),  # the last recovery that they match
     _partial("ix_webhook_ranges_recovering", "organization_id, endpoint_id", where="recovering_at IS NOT NULL"),
 )
 
@@ -659,12 +660,18 @@ deliveries = _entity(
     *_dates(),
     # Of its endpoint, when it was queued (see webhook_endpoints); 0 once it has ended.
     Column("generation", Integer, nullable=False, server_default=text("0")),
+    Column("recovery_id", Id),  # the last recovery that queued it again
     # The log of an endpoint in its order, for each type: a list merges the types, and no filter skips rows.
     UniqueConstraint("organization_id", "endpoint_id", "event_type", "event_sequence", name="uq_deliveries_event"),
     CheckConstraint("status IN ('queued', 'succeeded', 'failed', 'dead')", name="status"),
     Index(
         "ix_deliveries_status",
         *("organization_id", "endpoint_id", "status", "generation", "event_type", "event_sequence"),
+    ),
+    _partial(
+        "ix_deliveries_recovery",
+        "organization_id, endpoint_id, recovery_id, event_type, event_sequence",
+        where="recovery_id IS NOT NULL",
     ),
     # An attempt in flight is not waited for: most deliveries are made with their first attempt, and never stand here.
     _partial(

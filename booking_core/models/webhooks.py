@@ -173,8 +173,12 @@ class Delivery(Resource):
 
 
 class Recovered(Resource):
-    """The number of deliveries that were queued again."""
+    """The deliveries that were queued again."""
 
+    model_config = ConfigDict(json_schema_extra=always_sent("id"))
+
+    id: Id | None = None
+    """The `recovery_id` that the list of deliveries filters by. Null for a dry run."""
     matched: int
     """Counted up to 50,000."""
     has_more: bool = False
@@ -187,8 +191,9 @@ def _subscribable(kind: EventType) -> EventType:
     return kind
 
 
-def _unique(kinds: list[EventType]) -> list[EventType]:
-    if len(set(kinds)) < len(kinds):
+def _types_of(words: list[str]) -> list[str]:
+    """Return the types of the words, and each once."""
+    if len(set(words)) < len(words):
         raise ValueError("names a type twice")
     return kinds
 
@@ -317,6 +322,8 @@ class DeliveryRecover(Request):
     """Default both."""
     event_types: Annotated[list[EventType], Field(min_length=1, max_length=len(EventType))] | None = None
     """Default every type."""
+    dry_run: bool = False
+    """Count the deliveries, and queue none."""
 
 
 class DeliveryRedeliver(Request):

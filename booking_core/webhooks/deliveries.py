@@ -33,21 +33,23 @@ def find(
     status: DeliveryStatus | None = None,
     event_type: EventType | None = None,
     event_id: str | None = None,
+    recovery_id: str | None = None,
 ) -> Page:
-    """Return a page of an endpoint's deliveries (decision W3).
+    """Return a page of an endpoint's deliveries (decisions W3, W16).
 
     Raises:
         NotFound: the organization has no such endpoint.
     """
     organization_id = caller.organization.id
     filters = {"endpoint_id": endpoint_id, "status": status, "event_type": event_type, "event_id": event_id}
+    filters |= {"recovery_id": recovery_id}
     applied = tuple((name, str(value)) for name, value in sorted(filters.items()) if value is not None)
     binding = Binding(organization_id, "deliveries", page.order, applied)
     after = None
     if page.starting_after is not None:
         after = cursors.decode_sequence(caller.secret_keys, binding, page.starting_after)
     endpoint = rules.found(store.get(tx, organization_id, endpoint_id))
-    query = _Query(page.order, after, page.limit + 1, status, event_type)
+    query = _Query(page.order, after, page.limit + 1, status, event_type, recovery_id)
     found = (
         _merge(tx, caller, endpoint, query) if event_id is None else _by_event(tx, caller, endpoint, event_id, query)
     )
@@ -65,6 +67,7 @@ class _Query(NamedTuple):
     limit: int
     status: DeliveryStatus | None
     event_type: EventType | None
+    recovery_id: str | None
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -78,7 +81,8 @@ class _Query(NamedTuple):
         return [kind.value for kind in EventType] if self.event_type is None else [self.event_type.value]
 
     def has(self, row: DeliveryRow) -> bool:
-        return self.status in (None, row.status) and self.event_type in (None, row.event_type)
+        pairs = (self.status, row.status), (self.event_type, row.event_type), (self.recovery_id, row.recovery_id)
+        return all(wanted in (None, value) for wanted, value in pairs)
 
 
 def _merge(tx: Tx, caller: Caller, endpoint: EndpointRow, query: _Query) -> list[log.Placed]:
@@ -91,12 +95,22 @@ def _merge(tx: Tx, caller: Caller, endpoint: EndpointRow, query: _Query) -> list
     stretches = [
         each._replace(after=max(each.after, after), until=min(each.until, until))
         for each in log.stretches(tx, organization_id, endpoint.id)
-        if each.event_type in query.types and query.status in (None, each.status)
+        if each.event_type in query.types
+        and query.status in (None, each.status)
+        and query.recovery_id in (None, each.recovery_id)
     ]
     found = log.find_events(tx, organization_id, endpoint.id, stretches, query.order, query.limit)
     for stored in [None] if query.status is None else log.stored_as(query.status):
         found += log.find_rows(
-            tx, organization_id, endpoint, query.types, query.bounds, query.order, query.limit, stored
+            tx,
+            organization_id,
+            endpoint,
+            query.types,
+            query.bounds,
+            query.order,
+            query.limit,
+            stored,
+            query.recovery_id,
         )
     by_sequence = {sequence: row for sequence, row in found if query.has(row)}
     return sorted(by_sequence.items(), reverse=query.order is Order.DESC)[: query.limit]
@@ -237,8 +251,6 @@ def _queue(tx: Tx, organization_id: str, endpoint: EndpointRow, event: log.Event
         )
         store.insert_delivery(tx, organization_id, again, event.sequence, event.resource_id, endpoint.generation)
         return again
-    if row.status == DeliveryStatus.QUEUED:
-        return row
     locked = store.lock_delivery(tx, organization_id, endpoint, delivery_id)
     if locked is None:
         recovering.recover_event(tx, organization_id, endpoint.id, event, at)

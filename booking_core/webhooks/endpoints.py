@@ -28,7 +28,7 @@ from booking_core.models.webhooks import (
 )
 from booking_core.records import events
 from booking_core.records.events import NewEvent
-from booking_core.webhooks import following, rules, store
+from booking_core.webhooks import following, log, rules, store
 from booking_core.webhooks.rules import EndpointRow
 from webhook_verify import generate_secret
 

@@ -22,6 +22,7 @@ from sqlalchemy import (
     null,
     select,
     true,
+    union,
     union_all,
 )
 from sqlalchemy.engine import Dialect
@@ -39,6 +40,7 @@ from booking_core.db.tables import (
     webhook_ranges,
     webhook_subscriptions,
 )
+from booking_core.models.events import EventType
 from booking_core.models.pages import Order
 from booking_core.models.webhooks import (
     AttemptTrigger,
@@ -71,6 +73,8 @@ class Stretch(NamedTuple):
     missed_at: int | None
     """Null: they are to be sent."""
     recovering_at: int | None
+    recovery_id: str | None = None
+    """The last recovery that they match."""
     in_flight: LeasedAttempt | None = None
     """The first attempt of the only event."""
     claimed_at: int = 0
@@ -89,7 +93,9 @@ def _stretches() -> Any:
     e, c, s, r, h = (
         table.c for table in (webhook_endpoints, webhook_cursors, webhook_subscriptions, webhook_ranges, webhook_leases)
     )
-    behind = select(s.event_type, s.from_sequence, s.until_sequence, null(), null(), c.served_sequence, null()).where(
+    behind = select(
+        s.event_type, s.from_sequence, s.until_sequence, null(), null(), null(), c.served_sequence, null()
+    ).where(
         e.organization_id == ORGANIZATION_ID,
         e.id == ENDPOINT_ID,
         e.status == EndpointStatus.ENABLED.value,
@@ -99,11 +105,11 @@ def _stretches() -> Any:
         s.endpoint_id == e.id,
     )
     missed = select(
-        r.event_type, r.from_sequence, r.until_sequence, r.missed_at, r.recovering_at, literal(0), null()
+        r.event_type, r.from_sequence, r.until_sequence, r.missed_at, r.recovering_at, r.recovery_id, literal(0), null()
     ).where(*own(webhook_ranges))
     # A delivery in flight when its endpoint was disabled counts as given up, unless it still succeeds.
     given_up_at = case((h.generation < e.generation, func.coalesce(e.given_up_at, e.updated_at)))
-    in_flight = select(null(), null(), null(), given_up_at, null(), h.claimed_at, h.attempts).where(
+    in_flight = select(null(), null(), null(), given_up_at, null(), null(), h.claimed_at, h.attempts).where(
         e.organization_id == ORGANIZATION_ID,
         e.id == ENDPOINT_ID,
         h.organization_id == e.organization_id,
@@ -118,16 +124,16 @@ _STRETCHES = Statement(_stretches())
 def stretches(tx: Tx, organization_id: str, endpoint_id: str) -> list[Stretch]:
     """Return where the events of the endpoint are that have no row."""
     found: list[Stretch] = []
-    for kind, after, until, missed_at, recovering_at, at, in_flight in tx.all(
+    for kind, after, until, missed_at, recovering_at, recovery_id, at, in_flight in tx.all(
         _STRETCHES, organization_id=organization_id, endpoint_id=endpoint_id
     ):
         if in_flight is not None:
             found += (
-                Stretch(each.event_type, each.sequence - 1, each.sequence, missed_at, None, each, at)
+                Stretch(each.event_type, each.sequence - 1, each.sequence, missed_at, None, None, each, at)
                 for each in queue.parsed(in_flight)
             )
         elif max(after, at) < (end := END if until is None else until):
-            found.append(Stretch(kind, max(after, at), end, missed_at, recovering_at))
+            found.append(Stretch(kind, max(after, at), end, missed_at, recovering_at, recovery_id))
     return found
 
 
@@ -183,12 +189,8 @@ def find_events(
     """Return the first deliveries of the stretches, in order."""
     if not of:
         return []
-    parameter = as_json(
-        {"number": number, "event_type": each.event_type, "after": each.after, "until": each.until}
-        for number, each in enumerate(of)
-    )
     found = tx.all(
-        _events(order), organization_id=organization_id, endpoint_id=endpoint_id, stretches=parameter, limit=limit
+        _events(order), organization_id=organization_id, endpoint_id=endpoint_id, stretches=_as_json(of), limit=limit
     )
     return [
         (sequence, computed(endpoint_id, event_id, kind, created_at, of[number]))
@@ -196,12 +198,19 @@ def find_events(
     ]
 
 
+def _as_json(of: Iterable[Stretch]) -> str:
+    return as_json(
+        {"number": number, "event_type": each.event_type, "after": each.after, "until": each.until}
+        for number, each in enumerate(of)
+    )
+
+
 def computed(endpoint_id: str, event_id: str, kind: str, created_at: int, of: Stretch) -> DeliveryRow:
     """Return the delivery of an event that has no row."""
     at = of.recovering_at or created_at
     trigger = DeliveryTrigger.EVENT if of.recovering_at is None else DeliveryTrigger.RECOVER
     row = rules.new_delivery(endpoint_id, event_id, kind, created_at=created_at, trigger=trigger, due_at=at)
-    row = row._replace(updated_at=at)
+    row = row._replace(updated_at=at, recovery_id=of.recovery_id)
     if of.in_flight is not None:
         attempt = (of.in_flight.attempt_id, 1, AttemptTrigger.SCHEDULED, of.claimed_at, None, None, None, None)
         row = row._replace(last_attempt_at=of.claimed_at, attempts=orjson.dumps(attempt).decode())
@@ -235,15 +244,17 @@ def stored_as(status: DeliveryStatus) -> list[Stored]:
 
 
 @lru_cache(maxsize=32)
-def _rows(order: Order, by_status: bool) -> Statement:
+def _rows(order: Order, by_status: bool, by_recovery: bool) -> Statement:
     def build(dialect: Dialect) -> Any:
         of, d = rows_parameter(dialect, "scans", _SCAN), deliveries.c
         status = [d.status == bindparam("status", type_=Text), d.generation == of.c.generation] if by_status else []
+        recovery = [d.recovery_id == bindparam("recovery_id", type_=Id)] if by_recovery else []
         each = (
             select(*store.SHOWN, d.event_sequence, d.generation)
             .where(
                 *own(deliveries),
                 *status,
+                *recovery,
                 d.event_type == of.c.event_type,
                 d.event_sequence > of.c.after,
                 d.event_sequence <= of.c.until,
@@ -267,6 +278,7 @@ def find_rows(
     order: Order,
     limit: int,
     stored: Stored | None,
+    recovery_id: str | None = None,
 ) -> list[Placed]:
     """Return the first rows of those types between the bounds, as they are shown, in any order."""
     after, until = bounds
@@ -279,8 +291,9 @@ def find_rows(
         for each in generations
     )
     parameters: dict[str, Any] = {} if stored is None else {"status": stored.status.value}
+    parameters |= {} if recovery_id is None else {"recovery_id": recovery_id}
     found = tx.all(
-        _rows(order, stored is not None),
+        _rows(order, stored is not None, recovery_id is not None),
         organization_id=organization_id,
         endpoint_id=endpoint.id,
         scans=scans,
@@ -338,6 +351,50 @@ def get_event(
                 if each.has(event.type, event.sequence) and event.resource_id != endpoint_id:
                     return computed(endpoint_id, event.id, event.type, event.created_at, each)
     return None
+
+
+# Types ---------------------------------------------------------------------------------------------------------------
+
+
+def _types(dialect: Dialect) -> Any:
+    """Select the types of the rows, and of the events of the stretches.
+
+    Each is an index search: without the order, a database with statistics would rather read the rows of the endpoint.
+    """
+    of, stretch = rows_parameter(dialect, "types", {"event_type": Text}), rows_parameter(dialect, "stretches", _STRETCH)
+    d, v = deliveries.c, events.c
+    row = select(d.id).where(*own(deliveries), d.event_type == of.c.event_type)
+    event = select(v.id).where(
+        v.organization_id == ORGANIZATION_ID,
+        v.type == stretch.c.event_type,
+        v.sequence > stretch.c.after,
+        v.sequence <= stretch.c.until,
+        v.resource_id.is_distinct_from(ENDPOINT_ID),
+    )
+    return union(
+        select(of.c.event_type).where(has_row(row.order_by(d.event_sequence), of)),
+        select(stretch.c.event_type).where(has_row(event.order_by(v.sequence), stretch)),
+    )
+
+
+def has_row(rows: Any, of: Any) -> Any:
+    """Return the condition that rows are selected for a row of a parameter, as an index search for the first."""
+    return rows.limit(literal_column("1")).correlate(of).scalar_subquery().is_not(None)
+
+
+_TYPES = Statement(_types)
+
+
+def types(tx: Tx, organization_id: str, endpoint_id: str) -> set[str]:
+    """Return the event types of all deliveries of the endpoint."""
+    found = tx.all(
+        _TYPES,
+        organization_id=organization_id,
+        endpoint_id=endpoint_id,
+        types=as_json({"event_type": kind.value} for kind in EventType),
+        stretches=_as_json(stretches(tx, organization_id, endpoint_id)),
+    )
+    return {row[0] for row in found}
 
 
 # Counts --------------------------------------------------------------------------------------------------------------
@@ -408,17 +465,9 @@ def count(tx: Tx, organization_id: str, endpoint_ids: Sequence[str], at: int) ->
             counts[endpoint_id][state] += number
     for endpoint_id in endpoint_ids:
         of = stretches(tx, organization_id, endpoint_id)
-        parameter = as_json(
-            {
-                "number": number,
-                "event_type": each.event_type,
-                "after": max(each.after, first - 1),
-                "until": each.until,
-            }
-            for number, each in enumerate(of)
-        )
+        since = _as_json(each._replace(after=max(each.after, first - 1)) for each in of)
         for number, found in tx.all(
-            _EVENT_COUNTS, organization_id=organization_id, endpoint_id=endpoint_id, stretches=parameter
+            _EVENT_COUNTS, organization_id=organization_id, endpoint_id=endpoint_id, stretches=since
         ):
             counts[endpoint_id][of[number].status] += found
     return counts

@@ -68,6 +68,8 @@ class Wanted(NamedTuple):
     statuses: Sequence[str]
     types: Sequence[str]
     at: int
+    recovery_id: str
+    """Of each delivery that is queued again: the list of deliveries filters by it."""
     ended_until: int = END
     """Deliveries that ended later do not match: a delivery that was recovered and failed once more is unchanged."""
 
@@ -78,17 +80,18 @@ class Wanted(NamedTuple):
 
 
 def recover(tx: Tx, caller: Caller, endpoint_id: str, request: DeliveryRecover) -> dict[str, Any]:
-    """Queue the failed deliveries of a period again, and return how many (decision W2).
+    """Queue the failed deliveries of a period again, and return how many (decisions W2, W16). A dry run counts only.
 
     Each starts over with as many attempts and the same delays as a new delivery; its earlier attempts stay in its log.
     Tests are not queued again. A worker goes on with more than a transaction holds.
 
     Returns:
-        `matched`, counted up to 50,000, and `has_more` when there are more.
+        `id`, None of a dry run; `matched`, counted up to 50,000, and `has_more` when there are more.
 
     Raises:
         Malformed: `since` or `until` is no timestamp.
         NotFound: the organization has no such endpoint.
+        InsufficientScope: the key may not read something that would be sent.
         Conflict: `endpoint_not_enabled`.
         Unprocessable: the time ends before it begins.
     """
@@ -101,10 +104,24 @@ def recover(tx: Tx, caller: Caller, endpoint_id: str, request: DeliveryRecover) 
         raise Unprocessable.at("until", "The time ends before it begins.", "window_reversed")
     statuses = sorted({status.value for status in request.statuses or list(RecoverableStatus)})
     types = sorted({kind.value for kind in request.event_types or list(EventType)})
-    wanted = Wanted(since, until, statuses, types, caller.at)
-    matched = _recover_ranges(tx, organization_id, endpoint_id, wanted)
+    wanted = Wanted(since, until, statuses, types, caller.at, tokens.new_id())
+    missed = _missed(tx, organization_id, endpoint_id, wanted)
+    of_rows = _types_of_rows(tx, organization_id, endpoint, wanted)
+    rules.check_entitled(caller, {*of_rows, *(each.part.event_type for each in missed)})
+    wanted = wanted._replace(types=of_rows)
+    matched = sum(each.events for each in missed)
+    if request.dry_run:
+        matched += _count_rows(tx, organization_id, endpoint, wanted)
+        return _answer(None, matched)
+    for each in missed:
+        _cut(tx, organization_id, endpoint_id, each.whole, each.part, wanted.at, wanted.recovery_id)
     matched += _recover_rows(tx, organization_id, endpoint, wanted)
-    return {"matched": matched} if matched <= MATCHED_MAX else {"matched": MATCHED_MAX, "has_more": True}
+    return _answer(wanted.recovery_id, matched)
+
+
+def _answer(recovery_id: str | None, matched: int) -> dict[str, Any]:
+    counted = {"id": recovery_id, "matched": min(matched, MATCHED_MAX)}
+    return counted if matched <= MATCHED_MAX else counted | {"has_more": True}
 
 
 def _instant(caller: Caller, field: str, text: str) -> int:
@@ -119,6 +136,15 @@ def _instant(caller: Caller, field: str, text: str) -> int:
 _SCAN = {"event_type": Text}
 
 
+def _in_period() -> list[Any]:
+    d, since, until = deliveries.c, bindparam("since", type_=BigInteger), bindparam("until", type_=BigInteger)
+    return [d.created_at >= since, d.created_at < until, d.trigger != DeliveryTrigger.TEST.value]
+
+
+def _period(wanted: Wanted) -> dict[str, int]:
+    return {"since": wanted.since, "until": END if wanted.until is None else wanted.until}
+
+
 @lru_cache(maxsize=8)
 def _matching(stored: log.Stored, *, counted: bool) -> Statement:
     """Return the statement that finds or counts the rows that match, type by type in their order."""
@@ -128,7 +154,6 @@ def _matching(stored: log.Stored, *, counted: bool) -> Statement:
         generation = bindparam("generation", type_=Integer)
         ended = [d.generation == literal_column("0"), d.completed_at <= bindparam("ended_until", type_=BigInteger)]
         given_up = [d.generation < generation] if stored.is_given_up else ended
-        until = bindparam("until", type_=BigInteger)
         matching = (
             select(d.id)
             .join_from(of, deliveries, d.event_type == of.c.event_type)
@@ -136,15 +161,42 @@ def _matching(stored: log.Stored, *, counted: bool) -> Statement:
                 *own(deliveries),
                 d.status == bindparam("status", type_=Text),
                 *given_up,
-                d.created_at >= bindparam("since", type_=BigInteger),
-                d.created_at < until,
-                d.trigger != DeliveryTrigger.TEST.value,
+                *_in_period(),
             )
             .limit(bindparam("limit", type_=Integer))
         )
         return select(func.count()).select_from(matching.subquery()) if counted else matching
 
     return Statement(build)
+
+
+def _lost_types(dialect: Dialect) -> Any:
+    """Select the types of rows that match: an index search for each type, status and generation."""
+    of, d = rows_parameter(dialect, "scans", _SCAN | {"status": Text, "generation": Integer}), deliveries.c
+    matching = select(d.id).where(
+        *own(deliveries),
+        d.event_type == of.c.event_type,
+        d.status == of.c.status,
+        d.generation == of.c.generation,
+        *_in_period(),
+    )
+    return select(of.c.event_type).where(log.has_row(matching.order_by(d.event_sequence), of)).distinct()
+
+
+_LOST_TYPES = Statement(_lost_types)
+
+
+def _types_of_rows(tx: Tx, organization_id: str, endpoint: EndpointRow, wanted: Wanted) -> list[str]:
+    """Return the types of the rows that match."""
+    scans = as_json(
+        {"event_type": kind, "status": stored.status.value, "generation": generation}
+        for kind in wanted.types
+        for stored in wanted.stored
+        for generation in stored.generations(endpoint)
+    )
+    period = _period(wanted)
+    rows = tx.all(_LOST_TYPES, organization_id=organization_id, endpoint_id=endpoint.id, scans=scans, **period)
+    return sorted(row[0] for row in rows)
 
 
 def _requeue(dialect: Dialect) -> Any:
@@ -167,6 +219,7 @@ def _requeue(dialect: Dialect) -> Any:
             lease_until=null(),
             lost_leases=0,
             generation=bindparam("generation", type_=Integer),
+            recovery_id=bindparam("recovery_id", type_=Id),
             updated_at=at,
         )
     )
@@ -180,20 +233,29 @@ def _recover_rows(tx: Tx, organization_id: str, endpoint: EndpointRow, wanted: W
     queued = _queue_rows(tx, organization_id, endpoint, wanted)
     if queued < ROWS_AT_ONCE:
         return queued
-    more = 0
-    for stored in wanted.stored:
-        parameters = _parameters(organization_id, endpoint, wanted, stored, MATCHED_MAX + 1)
-        more += _counted(tx, _matching(stored, counted=True), **parameters)
+    more = _count_rows(tx, organization_id, endpoint, wanted)
     if more:
         tx.insert(
             webhook_recoveries,
             organization_id=organization_id,
-            id=tokens.new_id(),
+            id=wanted.recovery_id,
             endpoint_id=endpoint.id,
             request=orjson.dumps(wanted._replace(ended_until=wanted.at + _CLOCKS_DIFFER)._asdict()).decode(),
             created_at=wanted.at,
         )
     return queued + more
+
+
+def _count_rows(tx: Tx, organization_id: str, endpoint: EndpointRow, wanted: Wanted) -> int:
+    """Return how many rows match, of each status counted up to one more than `MATCHED_MAX`."""
+    return sum(
+        _counted(
+            tx,
+            _matching(stored, counted=True),
+            **_parameters(organization_id, endpoint, wanted, stored, MATCHED_MAX + 1),
+        )
+        for stored in wanted.stored
+    )
 
 
 def _queue_rows(tx: Tx, organization_id: str, endpoint: EndpointRow, wanted: Wanted) -> int:
@@ -209,6 +271,7 @@ def _queue_rows(tx: Tx, organization_id: str, endpoint: EndpointRow, wanted: Wan
                 matching=as_json({"id": row[0]} for row in found),
                 at=wanted.at,
                 generation=endpoint.generation,
+                recovery_id=wanted.recovery_id,
             )
     return queued
 
@@ -227,9 +290,8 @@ def _parameters(
         "endpoint_id": endpoint.id,
         "status": stored.status.value,
         "types": as_json({"event_type": kind} for kind in wanted.types),
-        "since": wanted.since,
-        "until": END if wanted.until is None else wanted.until,
         "limit": limit,
+        **_period(wanted),
     }
 
 
@@ -314,29 +376,51 @@ _DROP = Statement(
 )
 
 
-def _recover_ranges(tx: Tx, organization_id: str, endpoint_id: str, wanted: Wanted) -> int:
-    """Mark the events of the period as recovering, and return their number."""
-    missed = [
+class _Missed(NamedTuple):
+    """A range of missed events."""
+
+    whole: Stretch
+    part: Stretch
+    """The part in the period."""
+    events: int
+
+
+def _missed(tx: Tx, organization_id: str, endpoint_id: str, wanted: Wanted) -> list[_Missed]:
+    """Return the ranges with events of the period. All of them are counted up to one more than `MATCHED_MAX`."""
+    ranges = [
         each
         for each in log.stretches(tx, organization_id, endpoint_id)
         if each.status in wanted.statuses and each.event_type in wanted.types and each.in_flight is None
     ]
-    if not missed:
-        return 0
-    after, until = _bounds(tx, organization_id, wanted)
-    within = [(each, each._replace(after=max(each.after, after), until=min(each.until, until))) for each in missed]
-    cut = [(whole, part) for whole, part in within if part.after < part.until]
-    for whole, part in cut:
-        _cut(tx, organization_id, endpoint_id, whole, part, wanted.at)
-    return _count_events(tx, organization_id, endpoint_id, [part for _, part in cut]) if cut else 0
+    after, until = _bounds(tx, organization_id, wanted) if ranges else (0, 0)
+    found: list[_Missed] = []
+    for whole in ranges:
+        part = whole._replace(after=max(whole.after, after), until=min(whole.until, until))
+        limit = max(1, MATCHED_MAX + 1 - sum(each.events for each in found))
+        if part.after < part.until and (events := _count_events(tx, organization_id, endpoint_id, part, limit)):
+            found.append(_Missed(whole, part, events))
+    return found
 
 
-def _cut(tx: Tx, organization_id: str, endpoint_id: str, whole: Stretch, part: Stretch, at: int) -> None:
+def _cut(
+    tx: Tx,
+    organization_id: str,
+    endpoint_id: str,
+    whole: Stretch,
+    part: Stretch,
+    at: int,
+    recovery_id: str | None = None,
+) -> None:
     """Replace a range with three: the recovered part, and the parts before and after it."""
     own = {"organization_id": organization_id, "endpoint_id": endpoint_id, "event_type": whole.event_type}
     tx.run(_DROP, **own, from_sequence=whole.after)
-    pieces = ((whole.after, part.after, None), (part.after, part.until, at), (part.until, whole.until, None))
-    for first, last, recovering_at in pieces:
+    rest = None, whole.recovery_id
+    pieces = (
+        (whole.after, part.after, *rest),
+        (part.after, part.until, at, recovery_id),
+        (part.until, whole.until, *rest),
+    )
+    for first, last, recovering_at, of_recovery in pieces:
         if first < last:
             tx.insert(
                 webhook_ranges,
@@ -345,6 +429,7 @@ def _cut(tx: Tx, organization_id: str, endpoint_id: str, whole: Stretch, part: S
                 until_sequence=None if last == END else last,
                 missed_at=whole.missed_at,
                 recovering_at=recovering_at,
+                recovery_id=of_recovery,
             )
 
 
@@ -357,18 +442,13 @@ def recover_event(tx: Tx, organization_id: str, endpoint_id: str, event: Event, 
             _cut(tx, organization_id, endpoint_id, each, part, at)
 
 
-def _count_events(tx: Tx, organization_id: str, endpoint_id: str, of: Sequence[Stretch]) -> int:
-    """Return how many events lie in the ranges, counted up to one more than `MATCHED_MAX`."""
-    found = 0
-    for each in of:
-        own: dict[str, Any] = {"organization_id": organization_id, "event_type": each.event_type}
-        own |= {"after": each.after, "until": each.until}
-        found += _counted(tx, _COUNT, **own, limit=MATCHED_MAX + 1 - found)
-        if each.event_type.startswith("webhook."):  # none is sent to the endpoint that it is about
-            found -= _counted(tx, _COUNT_OWN, **own, endpoint_id=endpoint_id)
-        if found > MATCHED_MAX:
-            break
-    return found
+def _count_events(tx: Tx, organization_id: str, endpoint_id: str, of: Stretch, limit: int) -> int:
+    """Return how many events lie in the range, counted up to the limit."""
+    parameters = {"organization_id": organization_id, "event_type": of.event_type, "after": of.after, "until": of.until}
+    own_events = 0
+    if of.event_type.startswith("webhook."):  # none is sent to the endpoint that it is about
+        own_events = _counted(tx, _COUNT_OWN, **parameters, endpoint_id=endpoint_id)
+    return _counted(tx, _COUNT, **parameters, limit=limit + own_events) - own_events
 
 
 # The worker's part -----------------------------------------------------------------------------------------------

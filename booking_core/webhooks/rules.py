@@ -316,6 +316,8 @@ class DeliveryRow(NamedTuple):
     completed_at: int | None = None
     last_response_status: int | None = None
     last_error: str | None = None
+    recovery_id: str | None = None
+    """The last recovery that queued it again."""
     attempts: str | None = None
     """JSON arrays separated by commas, in any order. Each has the values of ATTEMPT."""
 

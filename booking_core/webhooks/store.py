@@ -8,6 +8,7 @@ from sqlalchemy import (
     ColumnElement,
     Text,
     bindparam,
+    cast,
     delete,
     func,
     literal_column,

@@ -33,9 +33,12 @@ if TYPE_CHECKING:
 
 
 def _filters(
-    status: DeliveryStatusParam | None, event_type: EventType | str | None, event_id: str | UUID | None
+    status: DeliveryStatusParam | None,
+    event_type: EventType | str | None,
+    event_id: str | UUID | None,
+    recovery_id: str | UUID | None,
 ) -> dict[str, Any]:
-    return {"status": status, "event_type": event_type, "event_id": event_id}
+    return {"status": status, "event_type": event_type, "event_id": event_id, "recovery_id": recovery_id}
 
 
 def _string_list(name: str, values: Iterable[str] | None) -> list[str] | None:
@@ -211,6 +214,7 @@ class AsyncWebhooks(AsyncAPIResource):
         status: DeliveryStatusParam | None = None,
         event_type: EventType | str | None = None,
         event_id: str | UUID | None = None,
+        recovery_id: str | UUID | None = None,
         limit: int = 25,
         order: SortOrder = "desc",
         starting_after: str | None = None,
@@ -223,6 +227,7 @@ class AsyncWebhooks(AsyncAPIResource):
             status: Only deliveries with this status.
             event_type: Only deliveries of this event type.
             event_id: Only deliveries of this event.
+            recovery_id: Only deliveries that this recovery queued: the `id` that `recover` returns.
             limit: The page size, from 1 to 100.
             order: `asc` for the oldest first.
             starting_after: The `next_cursor` of the page before.
@@ -231,7 +236,7 @@ class AsyncWebhooks(AsyncAPIResource):
         Raises:
             NotFoundError: No endpoint has this id.
         """
-        filters = _filters(status, event_type, event_id)
+        filters = _filters(status, event_type, event_id, recovery_id)
         query = {**filters, "limit": limit, "order": order, "starting_after": starting_after}
         segment = path_segment("endpoint_id", endpoint_id)
         spec = get("webhooks", segment, "deliveries", query=query, options=options)
@@ -244,6 +249,7 @@ class AsyncWebhooks(AsyncAPIResource):
         status: DeliveryStatusParam | None = None,
         event_type: EventType | str | None = None,
         event_id: str | UUID | None = None,
+        recovery_id: str | UUID | None = None,
         order: SortOrder = "desc",
         page_size: int = 100,
         max_items: int | None = None,
@@ -257,13 +263,18 @@ class AsyncWebhooks(AsyncAPIResource):
             status: Only deliveries with this status.
             event_type: Only deliveries of this event type.
             event_id: Only deliveries of this event.
+            recovery_id: Only deliveries that this recovery queued: the `id` that `recover` returns.
             order: `asc` for the oldest first.
             page_size: The number of deliveries per request, from 1 to 100.
             max_items: The maximum number of deliveries.
             starting_after: The `cursor` of an earlier iterator.
             options: Settings for each request.
         """
-        query = {**_filters(status, event_type, event_id), "order": order, "starting_after": starting_after}
+        query = {
+            **_filters(status, event_type, event_id, recovery_id),
+            "order": order,
+            "starting_after": starting_after,
+        }
         segment = path_segment("endpoint_id", endpoint_id)
         spec = get("webhooks", segment, "deliveries", query=query, options=options)
         return AsyncPaginator(self._client, PageIterator([spec], page_size, max_items), Delivery)
@@ -311,6 +322,7 @@ class AsyncWebhooks(AsyncAPIResource):
         until: datetime | None = None,
         statuses: Collection[RecoverableStatusParam] | None = None,
         event_types: Collection[EventType | str] | None = None,
+        dry_run: bool = False,
         options: RequestOptions | None = None,
     ) -> Recovered:
         """Queue undelivered deliveries again, for example after an outage of the receiver.
@@ -321,6 +333,7 @@ class AsyncWebhooks(AsyncAPIResource):
             until: Only deliveries created before this time.
             statuses: `failed`, `dead` or both. Defaults to both.
             event_types: Only deliveries of these event types.
+            dry_run: Count the deliveries, and queue none.
             options: Settings for this call.
 
         Raises:
@@ -332,6 +345,7 @@ class AsyncWebhooks(AsyncAPIResource):
             until=None if until is None else utc_timestamp("until", until),
             statuses=_string_list("statuses", statuses),
             event_types=_string_list("event_types", event_types),
+            dry_run=dry_run or None,
         )
         segment = path_segment("endpoint_id", endpoint_id)
         spec = post_without_key("webhooks", segment, "recover", body=body, options=options)

@@ -29,6 +29,7 @@ from booking_sdk import (
     InsufficientScopeError,
     NotFoundError,
     Ping,
+    Recovered,
     UnprocessableEntityError,
     WebhookEnabled,
     WebhookSecretRotated,
@@ -562,8 +563,11 @@ def test_undelivered_deliveries_are_recovered(stage: Stage) -> None:
     (missed,) = client.webhooks.deliveries(endpoint.id, status="failed")
     assert missed.failure_reason == "endpoint_disabled"
     for hours, matched in ((1, 0), (-1, 1)):
-        assert client.webhooks.recover(endpoint.id, since=stage.now + timedelta(hours=hours)).matched == matched
-    (queued,) = client.webhooks.deliveries(endpoint.id, status="queued")
+        since = stage.now + timedelta(hours=hours)
+        assert client.webhooks.recover(endpoint.id, since=since, dry_run=True) == Recovered(id=None, matched=matched)
+        recovered = client.webhooks.recover(endpoint.id, since=since)
+        assert recovered.matched == matched
+    (queued,) = client.webhooks.deliveries(endpoint.id, status="queued", recovery_id=recovered.id)
     assert (queued.id, queued.trigger) == (missed.id, "recover")
 
 

@@ -236,9 +236,11 @@ MALFORMED: dict[tuple[str, str], tuple[object, ...]] = {
     ("recover", "until"): ("soon", "0001-01-01", "2026-11-21T12:59:59+01:00"),
     ("recover", "statuses"): ([], ["succeeded"], ["queued"]),
     ("recover", "event_types"): ([], ["booking.*"]),
+    ("recover", "dry_run"): ("true", 1, None),
     ("deliveries", "status"): ("sending",),
     ("deliveries", "event_type"): ("booking.*",),
     ("deliveries", "event_id"): ("x",),
+    ("deliveries", "recovery_id"): ("x",),
     ("deliveries", "limit"): ("0",),
 }
 """The operation of an endpoint (none: its creation) and the field that is named, with its malformed values."""
@@ -735,8 +737,10 @@ def test_nothing_is_tried_again_at_an_endpoint_that_is_off(api: Api, failed: tup
 def recover(api: Api, endpoint: str, **fields: Any) -> int:
     response = api.call("POST", f"/webhooks/{endpoint}/recover", json=fields)
     assert response.status_code == 202, response.content
-    (matched,) = response.json().values()
-    assert response.json() == {"matched": matched}
+    recovery_id, matched = response.json().values()
+    assert response.json() == {"id": recovery_id, "matched": matched}
+    assert (recovery_id is None) == fields.get("dry_run", False)
+    assert recovery_id is None or len(log(api, endpoint, recovery_id=recovery_id)) == matched
     return int(matched)
 
 
@@ -747,6 +751,8 @@ def test_missed_deliveries_are_recovered(api: Api, failed: tuple[str, str], cloc
     clock.advance(HOUR)
     change(api, endpoint, status="enabled")
     book(api)
+    with nothing_changes(api.world):
+        assert recover(api, endpoint, since=ISO_NOON, dry_run=True) == 2
     assert recover(api, endpoint, since=ISO_NOON) == 2
     rows = {row["id"]: row for row in log(api, endpoint)}
     assert {row["status"] for row in rows.values()} == {"queued"}

@@ -39,6 +39,9 @@ EventType = Annotated[
     str | None, option("--event-type TYPE", "Filter by event type, or booking.*.", parser=parse_event_type)
 ]
 EventId = Annotated[str | None, option("--event-id ID", "Filter by event.")]
+RecoveryId = Annotated[
+    str | None, option("--recovery-id ID", "Filter by recovery, the id in the output of `recover`.", parser=identifier)
+]
 Watch = Annotated[bool, option("--watch", "Show changes as they happen, until Ctrl-C.")]
 
 
@@ -49,6 +52,7 @@ def list_(
     status: Status = None,
     event_type: EventType = None,
     event_id: EventId = None,
+    recovery_id: RecoveryId = None,
     paging: Paging = FIRST_PAGE,
     watch: Watch = False,
 ) -> None:
@@ -59,7 +63,7 @@ def list_(
         booking webhooks deliveries list 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --event-type booking.created --watch
     """
     path = f"webhooks/{endpoint_id}/deliveries"
-    params = {"status": status, "event_id": event_id, "order": paging.order}
+    params = {"status": status, "event_id": event_id, "recovery_id": recovery_id, "order": paging.order}
     types = event_types.expanded([event_type] if event_type else [])
     if len(types) == 1:
         params["event_type"] = types[0]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from booking_cli.client import api_client
 from booking_cli.commands.webhooks.deliveries import EndpointId
 from booking_cli.framework import event_types
-from booking_cli.framework.arguments import aware_datetime, duration_us, event_type, one_of, timestamp
+from booking_cli.framework.arguments import duration_us, event_type, one_of, timestamp
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
@@ -275,37 +275,27 @@ def recover(
         booking webhooks recover 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --since 2026-11-20T09:00:00 --until 2026-11-20T17:00:00 --status dead
     """  # noqa: E501
     statuses, types = sorted(set(status or LOST)), event_types.expanded(event)
+    path, body = f"webhooks/{endpoint_id}/recover", {"since": since, "until": until, "event_types": types or None}
     with api_client.connect(cli) as client:
         if dry_run:
-            cli.render.one(_count_lost(client, endpoint_id, since, until, statuses, types))
+            cli.render.one(_count_lost(client, path, body, statuses))
             return
-        body = {"since": since, "until": until, "statuses": statuses, "event_types": types or None}
-        path = f"webhooks/{endpoint_id}/recover"
-        recovered = api_client.request(client, "POST", path, body=body).body
+        recovered = api_client.request(client, "POST", path, body=body | {"statuses": statuses}).body
         cli.render.one(recovered)
     if recovered["matched"]:
-        cli.render.note(f"To watch them: booking webhooks deliveries list {endpoint_id} --watch")
+        recovery = f"--recovery-id {recovered['id']}"
+        cli.render.note(f"To watch them: booking webhooks deliveries list {endpoint_id} {recovery} --watch")
 
 
-_SKEW = timedelta(minutes=1)
-"""The log is ordered by the sequence of events, against which their dates run a little."""
-
-
-def _count_lost(
-    client: "BookingClient", endpoint_id: str, since: str, until: str | None, statuses: list[str], types: list[str]
-) -> dict[str, Any]:
+def _count_lost(client: "BookingClient", path: str, body: dict[str, Any], statuses: list[str]) -> dict[str, Any]:
     """Return the number of deliveries of each status that `recover` would queue."""
-    timezone = client.me().organization.timezone
-    begin, end = aware_datetime(since, timezone), None if until is None else aware_datetime(until, timezone)
-    path, counts = f"webhooks/{endpoint_id}/deliveries", dict.fromkeys(statuses, 0)
-    for status in statuses:
-        for delivery in api_client.iter_items(client, path, {"status": status}):
-            created_at = datetime.fromisoformat(delivery["created_at"])
-            if created_at < begin - _SKEW:
-                break
-            is_wanted = delivery["trigger"] != "test" and (not types or delivery["event_type"] in types)
-            counts[status] += is_wanted and created_at >= begin and (end is None or created_at < end)
-    return {"matched": sum(counts.values()), **counts, "dry_run": True}
+    dry = body | {"dry_run": True}
+    answers = {
+        status: api_client.request(client, "POST", path, body=dry | {"statuses": [status]}).body for status in statuses
+    }
+    counts = {status: answer["matched"] for status, answer in answers.items()}
+    more = {"has_more": True} if any(answer.get("has_more") for answer in answers.values()) else {}
+    return {"matched": sum(counts.values()), **counts, **more, "dry_run": True}
 
 
 @command(app, "redeliver", shape="delivery", changes=True)

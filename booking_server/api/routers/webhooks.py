@@ -210,7 +210,7 @@ async def test_webhook(caller: WebhooksManager, command: PlainCommand, endpoint_
     summary="Send the failed deliveries of a webhook endpoint again",
     status_code=202,
     response_model=Recovered,
-    response_description="How many deliveries were queued.",
+    response_description="How many deliveries were queued, or would be.",
     responses=refusals(
         NotFound,
         Conflict("endpoint_not_enabled", "The endpoint is not enabled."),
@@ -278,6 +278,8 @@ class DeliveryQuery(ListQuery):
     """Only deliveries of events of this type."""
     event_id: QueryId | None = None
     """Only the delivery of this event."""
+    recovery_id: QueryId | None = None
+    """Only deliveries that this recovery queued last."""
 
 
 @router.get(
@@ -299,6 +301,7 @@ def list_deliveries(
         status=query.status,
         event_type=query.event_type,
         event_id=query.event_id,
+        recovery_id=query.recovery_id,
     )
 
 

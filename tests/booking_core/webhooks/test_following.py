@@ -41,6 +41,11 @@ def skip(hooks: Hooks) -> int:
 
 
 def recover(hooks: Hooks, endpoint: str, **fields: object) -> dict[str, object]:
+    """Recover, and return the answer without its id."""
+    return {name: value for name, value in recovery(hooks, endpoint, **fields).items() if name != "id"}
+
+
+def recovery(hooks: Hooks, endpoint: str, **fields: object) -> dict[str, Any]:
     request = DeliveryRecover(**({"since": "2026-01-01"} | fields))
     return hooks.database.write(lambda tx: webhooks.recover(tx, hooks.world.caller(), endpoint, request))
 
@@ -355,6 +360,72 @@ def test_failed_rows_beyond_a_transaction_are_recovered_by_the_worker(
     assert statuses(hooks, endpoint) == ["queued"] * 8
     assert hooks.world.rows(tables.webhook_recoveries) == []
     assert len(hooks.claim()) == 8
+
+
+def ids_of(hooks: Hooks, endpoint: str, recovery_id: str, **filters: Any) -> list[str]:
+    """Return the ids that the list of a recovery's deliveries has, the oldest first, from pages of two."""
+    caller, found, cursor = hooks.world.caller(), [], None
+    while True:
+        page = PageRequest(2, Order.ASC, cursor)
+        answer = hooks.database.read(
+            lambda tx, page=page: webhooks.find_deliveries(  # type: ignore[misc]
+                tx, caller, page, endpoint, recovery_id=recovery_id, **filters
+            )
+        )
+        found += [row["id"] for row in answer["data"]]
+        if (cursor := answer["next_cursor"]) is None:
+            return found
+
+
+def test_the_log_is_filtered_by_the_last_recovery(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovering, "QUEUED_MAX", 3)
+    endpoint = hooks.endpoint(events=2)
+    queue_rows(hooks.world)
+    hooks.disable(endpoint)
+    hooks.publish(times=2)
+    hooks.enable(endpoint)
+    hooks.publish()
+    first = recovery(hooks, endpoint)["id"]
+    every = [row["id"] for row in hooks.deliveries(endpoint)]
+    assert ids_of(hooks, endpoint, first) == every[:4]
+    keep_up(hooks)
+    assert len(hooks.rows(endpoint)) == 3, "two rows, and the first of the two events"
+    for filters in ({}, {"status": DeliveryStatus.QUEUED}, {"event_type": REDEEMED}):
+        assert ids_of(hooks, endpoint, first, **filters) == every[:4]
+    assert ids_of(hooks, endpoint, first, event_type=ISSUED) == []
+    assert ids_of(hooks, endpoint, first, event_id=hooks.deliveries(endpoint)[3]["event_id"]) == every[3:4]
+    assert ids_of(hooks, endpoint, first, event_id=hooks.deliveries(endpoint)[4]["event_id"]) == []
+    hooks.disable(endpoint)
+    hooks.enable(endpoint)
+    assert ids_of(hooks, endpoint, first, status=DeliveryStatus.FAILED) == every[:4]
+    second = recovery(hooks, endpoint)["id"]
+    assert (ids_of(hooks, endpoint, first), ids_of(hooks, endpoint, second)) == ([], every)
+
+
+def test_the_rest_of_a_recovery_has_its_id(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovering, "ROWS_AT_ONCE", 3)
+    endpoint = hooks.endpoint(events=8)
+    queue_rows(hooks.world)
+    hooks.disable(endpoint)
+    hooks.enable(endpoint)
+    recovery_id = recovery(hooks, endpoint)["id"]
+    for _ in range(3):
+        keep_up(hooks)
+    assert ids_of(hooks, endpoint, recovery_id) == [row["id"] for row in hooks.deliveries(endpoint)]
+
+
+def test_a_dry_run_counts_what_would_be_queued_and_changes_nothing(hooks: Hooks) -> None:
+    endpoint = hooks.endpoint(REDEEMED, ISSUED, events=2)
+    queue_rows(hooks.world)
+    hooks.disable(endpoint)
+    hooks.publish(times=3, kind=ISSUED)
+    hooks.enable(endpoint)
+    before = hooks.deliveries(endpoint)
+    for types, matched in (([REDEEMED], 2), ([ISSUED], 3), (None, 5)):
+        assert recovery(hooks, endpoint, event_types=types, dry_run=True) == {"id": None, "matched": matched}
+        assert hooks.deliveries(endpoint) == before
+        assert hooks.world.rows(tables.webhook_recoveries) == []
+    assert recover(hooks, endpoint) == {"matched": 5}
 
 
 def test_queued_deliveries_of_a_disabled_endpoint_are_written_down_as_failed_in_turns(hooks: Hooks) -> None:

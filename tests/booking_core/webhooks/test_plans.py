@@ -20,14 +20,18 @@ from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement, as_json
 from booking_core.db.unit_of_work import Update, as_one_statement, as_row_statement, as_rows_statement
-from booking_core.models.webhooks import DeliveryStatus
+from booking_core.models.events import EventType
+from booking_core.models.webhooks import DeliveryStatus, RecoverableStatus
 from booking_core.records.events.publish import _LOCK_SEQUENCES
-from booking_core.webhooks import claiming, following, log, queue, store, upkeep
+from booking_core.webhooks import claiming, following, log, queue, recovering, store, upkeep
 from booking_core.webhooks.queue import LockedDeliveries
+from booking_core.webhooks.recovering import Wanted
 
 ORGANIZATIONS, DUE, DONE, MUCH = 1_200, 3, 10, 8_000
 SERVED, WAITING, BEHIND = 1_000_000, 3, 40
 """The cursor of every endpoint, the events after it, and the organizations that are flagged for it."""
+RECOVERY = "00000000-0000-7000-8000-0000000000ec"
+"""Of every delivery of the backlog."""
 QUEUED: dict[str, Any] = {"status": "queued", "attempt_count": 0, "next_attempt_at": NOON, "completed_at": None}
 CLAIM: dict[str, Any] = {
     "free": 64,
@@ -200,7 +204,17 @@ READS: dict[str, Callable[[Tx, Hooks], Any]] = {
     "claim": lambda tx, hooks: tx.all(claiming.CLAIM, **CLAIM, claims_per_second=10, now=NOON),
     "expired": lambda tx, hooks: tx.all(queue.EXPIRED, limit=500, now=NOON),
     "page": lambda tx, hooks: page(tx, hooks, the_endpoint(hooks), None),
+    "page of a recovery": lambda tx, hooks: page(tx, hooks, the_endpoint(hooks), None, recovery_id=RECOVERY),
+    "types": lambda tx, hooks: log.types(tx, hooks.world.org, the_endpoint(hooks)),
+    "types to recover": lambda tx, hooks: types_to_recover(tx, hooks),
 }
+
+
+def types_to_recover(tx: Tx, hooks: Hooks) -> list[str]:
+    endpoint = store.get(tx, hooks.world.org, the_endpoint(hooks))
+    assert endpoint is not None
+    lost, types = [status.value for status in RecoverableStatus], [kind.value for kind in EventType]
+    return recovering._types_of_rows(tx, hooks.world.org, endpoint, Wanted(0, None, lost, types, NOON, RECOVERY))
 
 
 def explained(hooks: Hooks, work: Callable[[Tx], Any]) -> list[Plan]:
@@ -208,8 +222,8 @@ def explained(hooks: Hooks, work: Callable[[Tx], Any]) -> list[Plan]:
         return explain(work)
 
 
-def page(tx: Tx, hooks: Hooks, endpoint_id: str, status: DeliveryStatus | None) -> Any:
-    return webhooks.find_deliveries(tx, hooks.world.caller(), PageRequest(), endpoint_id, status=status)
+def page(tx: Tx, hooks: Hooks, endpoint_id: str, status: DeliveryStatus | None, **filters: Any) -> Any:
+    return webhooks.find_deliveries(tx, hooks.world.caller(), PageRequest(), endpoint_id, status=status, **filters)
 
 
 def the_endpoint(hooks: Hooks) -> str:
@@ -226,7 +240,7 @@ def backlog(request: pytest.FixtureRequest, backend: str, new_database_url: Call
     endpoint = hooks.endpoint()
     states: list[dict[str, Any]] = [{}, QUEUED]
     log = (
-        delivery(hooks.world.org, endpoint, next(made), sequence, **states[sequence % 2])
+        delivery(hooks.world.org, endpoint, next(made), sequence, **states[sequence % 2], recovery_id=RECOVERY)
         for sequence in range(1, 2 * BACKLOG)
     )
     databases.fill(url, tables.deliveries, log)

@@ -88,6 +88,9 @@ def upgrade() -> None:
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
         sa.Column("generation", sa.Integer(), server_default=sa.text("0"), nullable=False),
+        sa.Column(
+            "recovery_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=True
+        ),
         sa.CheckConstraint("status IN ('queued', 'succeeded', 'failed', 'dead')", name=op.f("ck_deliveries_status")),
         sa.PrimaryKeyConstraint("organization_id", "id", name=op.f("pk_deliveries")),
         sa.UniqueConstraint(
@@ -115,6 +118,13 @@ def upgrade() -> None:
             unique=False,
             postgresql_where=sa.text("lease_until IS NOT NULL"),
             sqlite_where=sa.text("lease_until IS NOT NULL"),
+        )
+        batch_op.create_index(
+            "ix_deliveries_recovery",
+            ["organization_id", "endpoint_id", "recovery_id", "event_type", "event_sequence"],
+            unique=False,
+            postgresql_where=sa.text("recovery_id IS NOT NULL"),
+            sqlite_where=sa.text("recovery_id IS NOT NULL"),
         )
         batch_op.create_index(
             "ix_deliveries_status",
@@ -475,6 +485,9 @@ def upgrade() -> None:
         sa.Column("until_sequence", sa.BigInteger(), nullable=True),
         sa.Column("missed_at", sa.BigInteger(), nullable=False),
         sa.Column("recovering_at", sa.BigInteger(), nullable=True),
+        sa.Column(
+            "recovery_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=True
+        ),
         sa.PrimaryKeyConstraint(
             "organization_id", "endpoint_id", "event_type", "from_sequence", name=op.f("pk_webhook_ranges")
         ),
