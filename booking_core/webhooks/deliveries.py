@@ -190,6 +190,7 @@ def retry(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Deliver
 
     Raises:
         NotFound: the endpoint has no such delivery, or the organization no such endpoint.
+        InsufficientScope: the key may not read the event's resource.
         Conflict: `delivery_not_dead`, `endpoint_not_enabled`.
     """
     organization = caller.organization
@@ -198,6 +199,7 @@ def retry(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Deliver
     row = row or log.get_event(tx, organization.id, endpoint_id, delivery_id)
     if row is None:
         raise NotFound
+    rules.check_entitled(caller, [row.event_type])
     rules.check_enabled(endpoint)
     if row.status != DeliveryStatus.DEAD:
         raise Conflict("delivery_not_dead", "Only a dead delivery can be tried again.")

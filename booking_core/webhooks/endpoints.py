@@ -106,7 +106,8 @@ def change(
 
     Disabling fails its queued deliveries and all that are not queued yet, with a few rows for any number. A new list of
     types holds for later events. Enabling clears its failures, starts the 72 hours again and publishes
-    `webhook.enabled` to the other endpoints. A new URL needs the read scopes of all its event types.
+    `webhook.enabled` to the other endpoints. A new URL, new headers and enabling need the read scopes of all that the
+    endpoint may send (decision W17): its event types, and the types of its log, which `retry` and `recover` send again.
 
     Raises:
         Malformed: the URL is not plainly an https URL.
@@ -117,8 +118,9 @@ def change(
     check(caller, request)
     before = _locked(tx, caller, endpoint_id)
     row = _changed(caller, before, request)
+    if request.status == WantedStatus.ENABLED or rules.receiver(row) != rules.receiver(before):
+        rules.check_entitled(caller, {*rules.event_types(row), *log.types(tx, caller.organization.id, row.id)})
     if row.url != before.url:
-        rules.check_entitled(caller, rules.event_types(row))
         _check_address(caller, row.url, is_public)
     if row == before:
         return _present(caller, before)

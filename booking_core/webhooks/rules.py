@@ -239,6 +239,11 @@ def check_entitled(caller: Caller, types: Iterable[str]) -> None:
         caller.require(READ_SCOPE[EventType(kind).resource_type])
 
 
+def receiver(row: EndpointRow) -> tuple[str, str | None]:
+    """Return the columns that decide who reads the endpoint's deliveries: headers may name a tenant of the receiver."""
+    return row.url, row.headers_sealed
+
+
 def check_limit(endpoints: int) -> None:
     """Refuse an endpoint above the limit of the organization."""
     if endpoints >= WEBHOOK_ENDPOINTS_PER_ORGANIZATION:

@@ -144,6 +144,7 @@ class AsyncWebhooks(AsyncAPIResource):
 
         Raises:
             NotFoundError: No endpoint has this id.
+            InsufficientScopeError: A new address, new headers or `enabled` would send events that the key cannot read.
         """
         body = without_none(
             url=url,
@@ -308,6 +309,7 @@ class AsyncWebhooks(AsyncAPIResource):
 
         Raises:
             ConflictError: The delivery is not dead, or the endpoint is not enabled.
+            InsufficientScopeError: The key cannot read the event's resource.
             NotFoundError: No delivery of the endpoint has this id.
         """
         endpoint, delivery = path_segment("endpoint_id", endpoint_id), path_segment("delivery_id", delivery_id)
@@ -338,6 +340,7 @@ class AsyncWebhooks(AsyncAPIResource):
 
         Raises:
             NotFoundError: No endpoint has this id.
+            InsufficientScopeError: The key cannot read one of the event types that would be sent.
             ConflictError: The endpoint is not enabled.
         """
         body = without_none(
@@ -364,6 +367,7 @@ class AsyncWebhooks(AsyncAPIResource):
 
         Raises:
             NotFoundError: No endpoint has this id.
+            InsufficientScopeError: The key cannot read the event's resource.
             ConflictError: The endpoint is not enabled.
             UnprocessableEntityError: There is no such event, or it is a ping or about the endpoint itself.
         """

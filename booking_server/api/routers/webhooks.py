@@ -126,8 +126,9 @@ async def change_webhook(
 ) -> Answer:
     """Fields that are not given are unchanged. With `status` `disabled` nothing more is sent: queued deliveries, and
     deliveries of later events, are `failed` with `endpoint_disabled`. With `enabled`, also after `auto_disabled`,
-    failures and the 72 hours are counted from zero; failed deliveries are only sent again by `recover`. A new URL needs
-    the read scope of every subscribed event type."""
+    failures and the 72 hours are counted from zero; failed deliveries are only sent again by `recover`. A new URL, new
+    headers and `enabled` need the read scope of every event type that the endpoint subscribes to, or has in its log of
+    deliveries."""
     is_public = await _is_public(service, caller, body)
 
     def change(tx: Tx) -> object:
@@ -228,7 +229,8 @@ async def recover_webhook(
     ],
 ) -> Answer:
     """Queues the failed and dead deliveries of a period, also of events that occurred while the endpoint was disabled.
-    Each has six more attempts with the usual waits. Tests are not repeated."""
+    Each has six more attempts with the usual waits. Tests are not repeated. It needs the read scope of each type that
+    it sends; `event_types` leaves the others out."""
     return await _queue(
         caller, command, "recover", lambda tx: webhooks.recover(tx, caller, endpoint_id, body), endpoint=endpoint_id
     )
@@ -328,7 +330,8 @@ def get_delivery(caller: WebhooksManager, tx: ReadTx, endpoint_id: PathId, deliv
 async def retry_delivery(
     caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId, delivery_id: DeliveryId
 ) -> Answer:
-    """Queues one more attempt. When it fails too, the delivery is dead again."""
+    """Queues one more attempt. When it fails too, the delivery is dead again. It needs the read scope of the event's
+    resource."""
     return await _queue(
         caller,
         command,

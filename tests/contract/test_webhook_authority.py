@@ -1,0 +1,163 @@
+"""No key can have an event sent to an address that it chose unless it may read that event (decision W17)."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+from support.api import Api
+from support.endpoints import OPERATIONS
+from support.hooks import Hooks, queue_rows
+from support.refusals import nothing_changes, refused
+from support.world import SECRET, World
+
+from booking_core.base.settings import Settings
+from booking_core.db import tables
+from booking_core.models.events import READ_SCOPE, SUBSCRIBABLE, EventType
+from booking_core.models.scopes import READ_SCOPES, Scope
+from booking_server.adapters.webhook_client import Sent
+from booking_server.worker.process import Worker
+
+KINDS = sorted(kind for kind in SUBSCRIBABLE if READ_SCOPE[kind.resource_type] is not Scope.WEBHOOKS_MANAGE)
+SINCE = {"since": "2026-01-01"}
+QUIET = {"event_types": ["webhook.enabled"]}
+"""A list of types that needs no read scope."""
+pytestmark = pytest.mark.usefixtures("public_addresses")
+
+
+@dataclass
+class Receivers:
+    """A sender that keeps the address, the headers and the type of each delivery."""
+
+    sent: list[tuple[str, dict[str, str], str]] = field(default_factory=list)
+
+    async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
+        by_name = dict(headers)
+        self.sent.append((url, by_name, by_name["Svc-Event-Type"]))
+        return Sent(200, "ok", None, 5)
+
+    async def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+    def types_at(self, url: str) -> set[str]:
+        return {kind for to, _, kind in self.sent if to == url}
+
+
+def deliver(world: World) -> Receivers:
+    """Let a worker send everything that is due."""
+    receivers = Receivers()
+    settings = Settings(database_url=str(world.database.url), secret_key=SECRET)
+    worker = Worker(settings, world.database, world.installation, receivers)
+    while asyncio.run(worker.run_once()):
+        pass
+    return receivers
+
+
+class Scene:
+    """An endpoint of another key, whose log has a queued, a dead and a missed delivery of one type."""
+
+    def __init__(self, api: Api, kind: EventType) -> None:
+        self.api, self.kind, self.hooks = api, kind, Hooks(api.world)
+        self.own_url, self.thief_url = (f"https://{name}.example/{api.world.org}" for name in ("owner", "thief"))
+        body = {"url": self.own_url, "event_types": [kind]}
+        self.endpoint: str = api.call("POST", "/webhooks", json=body).json()["id"]
+        (self.event,) = self.hooks.publish(kind=kind)
+        queue_rows(api.world)
+        (row,) = api.world.rows(tables.deliveries)
+        self.dead: str = row["id"]
+        ended = {"failure_reason": "attempts_exhausted", "attempt_count": 6, "next_attempt_at": None}
+        api.world.change(tables.deliveries, self.dead, status="dead", completed_at=api.world.clock(), **ended)
+        self.hooks.disable(self.endpoint)
+        self.hooks.publish(kind=kind)
+        self.hooks.enable(self.endpoint)
+        self.hooks.publish(kind=kind)
+
+    def requests(self) -> dict[str, list[tuple[int, dict[str, Any]]]]:
+        """Return the bodies to try, by operation, each with the status of the answer to a key without the scope."""
+        url, headers = {"url": self.thief_url}, {"headers": {"X-Tenant": "thief"}}
+        return {
+            "list_webhooks": [(200, {})],
+            "create_webhook": [(403, url | {"event_types": [self.kind, "webhook.enabled"]})],
+            "get_webhook": [(200, {})],
+            "change_webhook": [
+                *((403, each | types) for each in (url, headers, {"status": "enabled"}) for types in ({}, QUIET)),
+                (403, url | {"status": "disabled"}),
+                (200, QUIET),
+                *((403, each) for each in ({"event_types": [self.kind]}, url, headers, {"status": "enabled"})),
+            ],
+            "retry_delivery": [(403, {})],
+            "recover_webhook": [(403, SINCE | more) for more in ({}, {"event_types": [self.kind]}, {"dry_run": True})],
+            "redeliver_webhook": [(403, {"event_id": self.event})],
+            "list_deliveries": [(200, {})],
+            "get_delivery": [(200, {})],
+            "rotate_webhook_secret": [(200, {})],
+            "test_webhook": [(202, {})],
+        }
+
+    def call(self, api: Api, operation_id: str, body: dict[str, Any]) -> httpx.Response:
+        operation = next(each for each in OPERATIONS if each.id == operation_id)
+        path = operation.path.removeprefix("/api/v1").format(id=self.endpoint, deliveryId=self.dead)
+        return api.call(operation.method, path, **({} if operation.method == "GET" else {"json": body}))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_key_without_the_scope_has_nothing_sent_by_any_operation(api: Api, kind: EventType) -> None:
+    scene, needed = Scene(api, kind), READ_SCOPE[kind.resource_type]
+    thief = api.with_scopes(Scope.WEBHOOKS_MANAGE, *(READ_SCOPES - {needed}))
+    requests = scene.requests()
+    of_webhooks = {each.id for each in OPERATIONS if each.path.startswith("/api/v1/webhooks")}
+    assert set(requests) == of_webhooks - {"delete_webhook"}, "a deleted endpoint sends nothing"
+    for operation, bodies in requests.items():
+        for status, body in bodies:
+            if status != 403:
+                assert scene.call(thief, operation, body).status_code == status, (operation, body)
+                continue
+            with nothing_changes(api.world):
+                answer = refused(scene.call(thief, operation, body), 403, "insufficient_scope")
+            assert answer["required_scope"] == needed, (operation, body)
+    receivers = deliver(api.world)
+    assert receivers.types_at(scene.thief_url) == set()
+    assert receivers.types_at(scene.own_url) == {kind, "ping"}, "the queued delivery, and the thief's test"
+    assert not [headers for _, headers, _ in receivers.sent if "X-Tenant" in headers]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_key_with_the_scope_has_everything_sent(api: Api, kind: EventType) -> None:
+    scene = Scene(api, kind)
+    owner = api.with_scopes(Scope.WEBHOOKS_MANAGE, READ_SCOPE[kind.resource_type])
+    for operation, bodies in scene.requests().items():
+        for _, body in bodies:
+            assert scene.call(owner, operation, body).is_success, (operation, body)
+    assert deliver(api.world).types_at(scene.thief_url) >= {kind, "ping"}
+
+
+def test_a_recovery_needs_the_scopes_of_what_it_sends_only(api: Api) -> None:
+    scene = Scene(api, EventType.BOOKING_CREATED)
+    api.call("PATCH", f"/webhooks/{scene.endpoint}", json={"event_types": ["booking.created", "customer.created"]})
+    scene.hooks.publish(kind=EventType.CUSTOMER_CREATED)
+    customers, bookings = (
+        api.with_scopes(Scope.WEBHOOKS_MANAGE, scope) for scope in (Scope.CUSTOMERS_READ, Scope.BOOKINGS_READ)
+    )
+    answer = refused(scene.call(customers, "recover_webhook", SINCE), 403, "insufficient_scope")
+    assert answer["required_scope"] == "bookings:read"
+    none_of_these = SINCE | {"event_types": ["customer.created"]}
+    assert scene.call(customers, "recover_webhook", none_of_these).json()["matched"] == 0
+    assert scene.call(bookings, "recover_webhook", SINCE).json()["matched"] == 2
+
+
+def test_an_endpoint_that_sent_nothing_can_be_moved_without_the_scope(api: Api) -> None:
+    types = ["booking.created", "customer.created"]
+    endpoint = api.call("POST", "/webhooks", json={"url": "https://one.example/", "event_types": types}).json()["id"]
+    manager = api.with_scopes(Scope.WEBHOOKS_MANAGE, Scope.BOOKINGS_READ)
+    to_bookings = {"url": "https://two.example/", "event_types": ["booking.created"]}
+    assert manager.call("PATCH", f"/webhooks/{endpoint}", json=to_bookings).status_code == 200
+
+
+def test_a_change_of_the_address_takes_a_bounded_number_of_statements(api: Api, statements: list[str]) -> None:
+    scene = Scene(api, EventType.BOOKING_CREATED)
+    statements.clear()
+    assert scene.call(api, "change_webhook", {"url": scene.thief_url}).status_code == 200
+    # The key, the endpoint, where its events stand and the types of its log; the endpoint and the audit entry.
+    assert len(statements) <= 8, statements
