@@ -79,6 +79,12 @@ READ_SCOPE = {
 }
 """An event carries the whole resource, so reading it needs the resource's read scope."""
 
+FAMILIES = {
+    f"{resource}.*": frozenset(kind for kind in EventType if kind.startswith(f"{resource}."))
+    for resource in ResourceType
+}
+"""The types of each resource, by the word that means all of them, such as `booking.*`."""
+
 SUBSCRIBABLE = frozenset(EventType) - {EventType.PING}
 
 UPDATES = frozenset(

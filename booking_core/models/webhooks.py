@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, WithJsonSchema
+from pydantic_core import PydanticKnownError
 
 from booking_core.models import limits
 from booking_core.models.base import (
@@ -18,7 +19,7 @@ from booking_core.models.base import (
     always_sent,
     single_line,
 )
-from booking_core.models.events import SUBSCRIBABLE, EventType, EventTypeName
+from booking_core.models.events import FAMILIES, SUBSCRIBABLE, EventType, EventTypeName
 
 
 class EndpointStatus(StrEnum):
@@ -185,17 +186,22 @@ class Recovered(Resource):
     """More than `matched` deliveries are queued again. Left out when there are no more."""
 
 
-def _subscribable(kind: EventType) -> EventType:
-    if kind not in SUBSCRIBABLE:
-        raise ValueError("cannot be subscribed to")
-    return kind
+_SUBSCRIPTIONS: dict[str, frozenset[EventType]] = {
+    kind.value: frozenset({kind}) for kind in EventType if kind in SUBSCRIBABLE
+} | FAMILIES
+
+
+def _subscription(word: str) -> str:
+    if word not in _SUBSCRIPTIONS:
+        raise PydanticKnownError("enum", {"expected": ", ".join(_SUBSCRIPTIONS)})
+    return word
 
 
 def _types_of(words: list[str]) -> list[str]:
     """Return the types of the words, and each once."""
     if len(set(words)) < len(words):
         raise ValueError("names a type twice")
-    return kinds
+    return sorted({kind.value for word in words for kind in _SUBSCRIPTIONS[word]})
 
 
 Url = Annotated[
@@ -208,14 +214,12 @@ Url = Annotated[
     AfterValidator(single_line),
 ]
 SubscribableType = Annotated[
-    EventType,
-    AfterValidator(_subscribable),
-    WithJsonSchema({"type": "string", "enum": [str(kind) for kind in EventType if kind in SUBSCRIBABLE]}),
+    str, AfterValidator(_subscription), WithJsonSchema({"type": "string", "enum": list(_SUBSCRIPTIONS)})
 ]
 EventTypes = Annotated[
     list[SubscribableType],
-    Field(min_length=1, max_length=len(SUBSCRIBABLE), json_schema_extra={"uniqueItems": True}),
-    AfterValidator(_unique),
+    Field(min_length=1, max_length=len(_SUBSCRIPTIONS), json_schema_extra={"uniqueItems": True}),
+    AfterValidator(_types_of),
 ]
 Instant = Annotated[
     str,
@@ -279,7 +283,8 @@ class WebhookEndpointCreate(Request):
     url: Url
     """https, at most 2048 characters, without user, password and fragment; its address must be public."""
     event_types: EventTypes
-    """Each needs the read scope of its resource."""
+    """Each needs the read scope of its resource. A family, such as `booking.*`, means its present types;
+    the endpoint has the types."""
     description: ShortText | None = None
     headers: EndpointHeaders | None = Field(default=None, repr=False)
     """At most ten headers that each delivery carries beside the service's headers, such as `Authorization`."""

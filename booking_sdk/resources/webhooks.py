@@ -97,7 +97,7 @@ class AsyncWebhooks(AsyncAPIResource):
 
         Args:
             url: The public HTTPS address of the receiver.
-            event_types: The types of the events to send.
+            event_types: The types of the events to send. `booking.*` means all types of bookings.
             description: A text for people.
             headers: At most ten headers of each delivery, such as `Authorization`. Their values are never shown.
             max_per_second: The maximum number of requests within any second, 1 to 1000. None sets no limit.
@@ -135,7 +135,7 @@ class AsyncWebhooks(AsyncAPIResource):
         Args:
             endpoint_id: The id of the endpoint.
             url: The new address.
-            event_types: The new event types.
+            event_types: The new event types. `booking.*` means all types of bookings.
             description: The new description; None clears it.
             status: `enabled` or `disabled`. `enabled` also resumes an endpoint that the service disabled.
             headers: The headers of deliveries, which replace all former ones; an empty mapping removes them.

@@ -1,5 +1,6 @@
 """Webhook endpoints and their log, as a client sees them (API v1 sections 3, 4 and 6, decisions W1 to W8)."""
 
+import json
 import re
 import uuid
 from typing import Any
@@ -8,13 +9,13 @@ import httpx
 import pytest
 from support import raw
 from support.api import Api
-from support.endpoints import OPERATIONS, Operation
+from support.endpoints import DOCUMENT, OPERATIONS, Operation
 from support.hooks import Hooks, queue_rows
 from support.refusals import conflict_reason, field_of, invalid_field, nothing_changes, refused
 from support.world import DAY, HOUR, NOON, FixedClock
 
 from booking_core.db import tables
-from booking_core.models.events import SUBSCRIBABLE, EventType
+from booking_core.models.events import FAMILIES, SUBSCRIBABLE, EventType
 from booking_core.models.scopes import READ_SCOPES, Scope
 from booking_core.models.webhooks import Delivery, WebhookEndpoint, WebhookEndpointWithSecret
 from booking_core.webhooks import upkeep
@@ -140,6 +141,31 @@ def test_every_other_type_can_be_subscribed_to(api: Api) -> None:
     assert create(api, *types)["event_types"] == types
 
 
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_family_is_stored_as_its_types(api: Api, family: str) -> None:
+    types = sorted(kind for kind in SUBSCRIBABLE if kind.startswith(family.removesuffix("*")))
+    shown = create(api, family, types[0])
+    assert shown["event_types"] == types
+    changed = change(api, create(api, "webhook.enabled")["id"], event_types=[family])
+    assert changed.json()["event_types"] == types
+
+
+def test_a_family_needs_the_read_scope_of_its_resource(api: Api) -> None:
+    manager = api.with_scopes(Scope.WEBHOOKS_MANAGE, Scope.CUSTOMERS_READ)
+    answer = manager.call("POST", "/webhooks", json=body("booking.*"))
+    assert refused(answer, 403, "insufficient_scope")["required_scope"] == "bookings:read"
+    assert create(manager, "customer.*")["event_types"] == ["customer.created", "customer.updated"]
+
+
+def test_a_type_that_cannot_be_subscribed_to_is_not_offered(api: Api) -> None:
+    for word in ("ping", "booking.unknown"):
+        assert "ping" not in api.call("POST", "/webhooks", json=body(word)).json()["error"]
+    for name in ("WebhookEndpointCreate", "WebhookEndpointChange"):
+        offered = json.dumps(DOCUMENT["components"]["schemas"][name]["properties"]["event_types"])
+        assert '"booking.*"' in offered
+        assert "ping" not in offered
+
+
 def test_a_url_of_the_longest_length_is_taken(api: Api) -> None:
     assert create(api, url=f"https://x.org/{'a' * 2034}")["url"].endswith("aa")
 
@@ -216,7 +242,17 @@ def test_dns_is_resolved_before_the_transaction_begins(api: Api, monkeypatch: py
 # Malformed -------------------------------------------------------------------------------------------------------
 
 _TYPES_MALFORMED: tuple[object, ...] = ([], None, "booking.created", [7], {}, [None], ["booking.created"] * 2)
-_KINDS_UNKNOWN = ("ping", "*", "booking.*", "booking.unknown", "Booking.created", "webhook.test", "")
+_KINDS_UNKNOWN = (
+    "ping",
+    "ping.*",
+    "*",
+    "Booking.*",
+    "booking.c*",
+    "booking.unknown",
+    "Booking.created",
+    "webhook.test",
+    "",
+)
 _URLS_MALFORMED: tuple[object, ...] = (
     *("http://receiver.example/", "ftp://receiver.example/", "receiver.example", "", None, 7, [URL]),
     *("https://u:p@receiver.example/", "https://receiver.example/#x", "https://receiver.example/\x00"),
@@ -228,7 +264,7 @@ MALFORMED: dict[tuple[str, str], tuple[object, ...]] = {
     ("", "event_types.1"): tuple(["booking.created", kind] for kind in _KINDS_UNKNOWN),
     ("", "description"): ("a" * 201, "a\nb", 7),
     ("change", "url"): ("http://receiver.example/", "", 7),
-    ("change", "event_types"): ([], ["ping"], ["nothing"], ["booking.created"] * 2),
+    ("change", "event_types"): ([], ["ping"], ["nothing"], ["booking.created"] * 2, ["booking.*"] * 2),
     ("change", "status"): ("auto_disabled", "deleted", "Enabled", True),
     ("change", "description"): ("a" * 201,),
     ("rotate-secret", "overlap_seconds"): (-1, 604801, "60", 1.5, True, 10**30),

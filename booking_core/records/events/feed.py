@@ -15,19 +15,12 @@ from booking_core.base.cursors import Binding
 from booking_core.base.errors import InsufficientScope, Malformed, NotFound
 from booking_core.db.engine import Tx
 from booking_core.db.paging import PageRequest
-from booking_core.models.events import READ_SCOPE, EventType, ResourceType
+from booking_core.models.events import FAMILIES, READ_SCOPE, EventType, ResourceType
 from booking_core.models.limits import EVENT_TYPES_PER_FILTER
 from booking_core.records.events import store
 from booking_core.records.events.store import EventRow
 
-_WILDCARD = ".*"
-_BY_TOKEN: dict[str, frozenset[EventType]] = {
-    **{kind.value: frozenset({kind}) for kind in EventType},
-    **{
-        f"{resource}{_WILDCARD}": frozenset(kind for kind in EventType if kind.startswith(f"{resource}."))
-        for resource in ResourceType
-    },
-}
+_BY_TOKEN: dict[str, frozenset[EventType]] = {kind.value: frozenset({kind}) for kind in EventType} | FAMILIES
 """The event types of each token of the `type` parameter: one type, or all types of a prefix such as `booking.*`."""
 
 
