@@ -22,7 +22,12 @@ HINTS: Mapping[str, str] = {
 """The next step by error code of the API."""
 
 _TO_THIS_MACHINE = "webhooks to this machine: booking webhooks listen --forward-to URL"
-_BY_REASON: Mapping[str, str] = {"not_https": _TO_THIS_MACHINE, "address_not_public": _TO_THIS_MACHINE}
+_BY_REASON: Mapping[str, str] = {
+    "not_https": _TO_THIS_MACHINE,
+    "address_not_public": _TO_THIS_MACHINE,
+    "delivery_not_dead": "booking webhooks redeliver ENDPOINT EVENT sends the event of any delivery now",
+    "too_many_secrets": "--overlap 0 ends all former secrets now",
+}
 _BY_FIELD: Mapping[str, str] = {
     **dict.fromkeys(("departure_id", "experience_date_id"), LISTS["departure"]),
     **dict.fromkeys(("type", "event_type", "event_types"), "booking help event-types lists the event types"),

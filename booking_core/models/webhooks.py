@@ -99,10 +99,18 @@ AttemptErrorName = Literal[
 ]
 
 
+class FormerSecret(Resource):
+    """A secret that was rotated, and signs beside the current one until it ends."""
+
+    expires_at: AwareDatetime
+
+
 class WebhookEndpoint(Resource):
     """A URL that receives events."""
 
-    model_config = ConfigDict(json_schema_extra=always_sent("headers", "max_per_second", "failing_since"))
+    model_config = ConfigDict(
+        json_schema_extra=always_sent("headers", "max_per_second", "failing_since", "former_secrets")
+    )
 
     id: Id
     url: str
@@ -126,6 +134,8 @@ class WebhookEndpoint(Resource):
     failing_since: AwareDatetime | None = None
     """The beginning of the 72 hours after which the endpoint is disabled, unless a delivery succeeds. Null unless it is
     enabled and its last six attempts failed."""
+    former_secrets: list[FormerSecret] = Field(default_factory=list)
+    """At most two, the next to end first. `previous_secret_expires_at` is the end of the last one."""
 
 
 class WebhookEndpointWithSecret(WebhookEndpoint):
@@ -298,7 +308,7 @@ class WebhookEndpointChange(Request):
     url: Url | None = None
     """Needs the read scopes of all that the endpoint subscribes to, since it is sent to the new address."""
     event_types: EventTypes | None = None
-    """Replaces the former list."""
+    """Replaces the former list. A family, such as `booking.*`, means its present types."""
     description: ShortText | None = None
     """Null or an empty text removes it."""
     status: WantedStatus | None = None
@@ -313,7 +323,8 @@ class SecretRotate(Request):
     """Body of `POST /api/v1/webhooks/{id}/rotate-secret`; an empty body is fine."""
 
     overlap_seconds: Annotated[int, Field(ge=0, le=limits.SECRET_OVERLAP_S_MAX)] | None = None
-    """The seconds that the former secret also signs. Default 86400, a day. 0: all former secrets end at once."""
+    """The seconds that the former secret also signs. Default 86400, a day. 0: all former secrets end at once; with any
+    other value, two former secrets that are in use refuse the rotation."""
 
 
 class DeliveryRecover(Request):

@@ -209,26 +209,29 @@ def delete(tx: Tx, caller: Caller, endpoint_id: str) -> None:
 def rotate_secret(tx: Tx, caller: Caller, endpoint_id: str, request: SecretRotate) -> Endpoint:
     """Give the endpoint a new secret, and return both.
 
-    The former secret signs beside it until the overlap ends; at most two old secrets sign at a time (decision W2).
-    Without an overlap, for a secret that leaked, all old secrets end at once. `webhook.secret_rotated` is published to
-    the other endpoints.
+    The former secret signs beside it until the overlap ends; at most two former secrets sign at a time, each until the
+    end that it was given (decision W16). Without an overlap, for a secret that leaked, all of them end at once.
+    `webhook.secret_rotated` is published to the other endpoints.
 
     Raises:
         NotFound: the organization has no such endpoint.
+        Conflict: `too_many_secrets`.
     """
     organization, at = caller.organization, caller.at
     row = _locked(tx, caller, endpoint_id)
     overlap_s = SECRET_OVERLAP_S_DEFAULT if request.overlap_seconds is None else request.overlap_seconds
     ends_at = at + overlap_s * SECOND
     current, old = store.secrets(tx, organization.id, endpoint_id)
-    former = [*old, *(rules.OldSecret(secret_id, ends_at) for secret_id in current)]
-    surplus = rules.surplus(former, at) if overlap_s else [secret.id for secret in former]
-    store.forget_secrets(tx, organization.id, surplus)
-    for secret_id in current:
-        if secret_id not in surplus:
-            store.expire_secret(tx, organization.id, secret_id, ends_at)
-    kept = [secret.expires_at for secret in former if secret.id not in surplus]
-    row = row._replace(secret_expires_at=max(kept, default=None), updated_at=_after(caller, row))
+    live = [secret for secret in old if secret.expires_at > at] if overlap_s else []
+    rules.check_rotation(live, organization.zone)
+    former = [*live, *(rules.OldSecret(secret_id, ends_at) for secret_id in current if overlap_s)]
+    kept = {secret.id for secret in former}
+    ended = [secret_id for secret_id in (*current, *(secret.id for secret in old)) if secret_id not in kept]
+    store.forget_secrets(tx, organization.id, ended)
+    for secret_id in kept.intersection(current):
+        store.expire_secret(tx, organization.id, secret_id, ends_at)
+    ends = ",".join(str(secret.expires_at) for secret in former)
+    row = row._replace(secrets_expire_at=ends or None, updated_at=_after(caller, row))
     store.save(tx, organization.id, row)
     secret = _new_secret(tx, caller, endpoint_id)
     _publish(tx, caller, EventType.WEBHOOK_SECRET_ROTATED, row)

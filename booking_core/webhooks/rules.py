@@ -175,8 +175,8 @@ class EndpointRow(NamedTuple):
     last_failure_at: int | None = None
     last_timed_out: bool = False
     warned_hours: int = 0
-    secret_expires_at: int | None = None
-    """The last end of a former secret, which may be past."""
+    secrets_expire_at: str | None = None
+    """The ends of former secrets, which may be past, separated by commas in any order."""
     generation: int = 0
     """Queued deliveries of an earlier generation are failed: see `as_given_up`."""
     given_up_at: int | None = None
@@ -200,7 +200,7 @@ def event_types(row: EndpointRow) -> list[str]:
 def present(row: EndpointRow, zone: Zone, at: int) -> dict[str, Any]:
     """Return the endpoint as REST and events present it at that instant, without its secret."""
     iso = partial(_iso, zone)
-    overlaps = row.secret_expires_at is not None and row.secret_expires_at > at
+    ends = [iso(expires_at) for expires_at in _live_ends(row, at)]
     return {
         "id": row.id,
         "url": row.url,
@@ -212,14 +212,21 @@ def present(row: EndpointRow, zone: Zone, at: int) -> dict[str, Any]:
         "consecutive_failures": row.consecutive_failures,
         "last_success_at": iso(row.last_success_at),
         "last_failure_at": iso(row.last_failure_at),
-        "previous_secret_expires_at": iso(row.secret_expires_at) if overlaps else None,
+        "previous_secret_expires_at": ends[-1] if ends else None,
         "api_version": API_VERSION,
         "created_at": zone.iso(row.created_at),
         "updated_at": zone.iso(row.updated_at),
         "headers": dict.fromkeys(orjson.loads(row.header_names or "[]"), MASKED),
         "max_per_second": row.max_per_second,
         "failing_since": zone.iso(failing_since(row)) if is_failing(row) else None,
+        "former_secrets": [{"expires_at": end} for end in ends],
     }
+
+
+def _live_ends(row: EndpointRow, at: int) -> list[int]:
+    """Return the ends of the former secrets that still sign, the next one first."""
+    ends = [int(end) for end in (row.secrets_expire_at or "").split(",") if end]
+    return sorted(end for end in ends if end > at)
 
 
 def found(row: EndpointRow | None) -> EndpointRow:
@@ -266,11 +273,16 @@ class OldSecret(NamedTuple):
     expires_at: int
 
 
-def surplus(old: Sequence[OldSecret], at: int) -> list[str]:
-    """Return the ids of old secrets to delete: the expired ones, and all but the two that expire last."""
-    live = sorted((secret for secret in old if secret.expires_at > at), key=lambda secret: secret.expires_at)
-    kept = {secret.id for secret in live[-OLD_SECRETS_MAX:]}
-    return [secret.id for secret in old if secret.id not in kept]
+def check_rotation(old: Sequence[OldSecret], zone: Zone) -> None:
+    """Refuse a former secret beside the most that may sign: one of them would end before its receiver expects it.
+
+    Raises:
+        Conflict: `too_many_secrets`.
+    """
+    if len(old) >= OLD_SECRETS_MAX:
+        end = zone.iso(min(secret.expires_at for secret in old))
+        message = f"Two former secrets are in use, one until {end}. An overlap of 0 seconds ends both now."
+        raise Conflict("too_many_secrets", message)
 
 
 # Deliveries ------------------------------------------------------------------------------------------------------

@@ -74,11 +74,11 @@ def _event_types() -> ColumnElement[str]:
     )
 
 
-def _secret_expires_at() -> ColumnElement[int]:
-    """Select the last expiry of the old secrets of the endpoint of the enclosing query."""
+def _former_secrets() -> ColumnElement[str]:
+    """Select the ends of the former secrets of the endpoint of the enclosing query."""
     secret = webhook_secrets.c
     return (
-        select(func.max(secret.expires_at))
+        select(func.aggregate_strings(cast(secret.expires_at, Text), _COMMA))
         .where(
             secret.organization_id == webhook_endpoints.c.organization_id,
             secret.endpoint_id == webhook_endpoints.c.id,
@@ -87,7 +87,7 @@ def _secret_expires_at() -> ColumnElement[int]:
     )
 
 
-_DERIVED: dict[str, ColumnElement[Any]] = {"event_types": _event_types(), "secret_expires_at": _secret_expires_at()}
+_DERIVED: dict[str, ColumnElement[Any]] = {"event_types": _event_types(), "secrets_expire_at": _former_secrets()}
 ENDPOINT_COLUMNS = tuple(
     _DERIVED[name].label(name) if name in _DERIVED else webhook_endpoints.c[name] for name in EndpointRow._fields
 )

@@ -108,6 +108,7 @@ def test_a_new_endpoint_is_shown_with_its_secret(api: Api) -> None:
         "headers": {},
         "max_per_second": None,
         "failing_since": None,
+        "former_secrets": [],
         "secret": shown["secret"],
     }
 
@@ -593,14 +594,33 @@ def test_without_an_overlap_a_secret_that_was_rotated_earlier_ends_too(api: Api)
     assert shown["previous_secret_expires_at"] is None
 
 
-def test_two_former_secrets_sign_and_no_more(api: Api, clock: FixedClock) -> None:
+def test_a_rotation_ends_no_former_secret_before_its_end(api: Api, clock: FixedClock) -> None:
     endpoint = create(api)
-    secrets = [endpoint["secret"]]
-    for _ in range(4):
-        clock.advance(1)
-        secrets.insert(0, rotate(api, endpoint["id"])["secret"])
-        assert live(api, endpoint["id"]) == secrets[:3]
+    two_days = rotate(api, endpoint["id"], overlap_seconds=2 * 86_400)
+    one_day = rotate(api, endpoint["id"])
+    ends = ["2026-11-22T13:00:00+01:00", "2026-11-23T13:00:00+01:00"]
+    assert one_day["former_secrets"] == [{"expires_at": end} for end in ends]
+    assert one_day["previous_secret_expires_at"] == ends[1]
+    in_use = [one_day["secret"], endpoint["secret"], two_days["secret"]]
+    with nothing_changes(api.world):
+        answer = api.call("POST", f"/webhooks/{endpoint['id']}/rotate-secret", json={"overlap_seconds": 1})
+    assert conflict_reason(answer) == "too_many_secrets"
+    assert ends[0] in answer.json()["error"]
+    assert live(api, endpoint["id"]) == in_use
+    clock.advance(DAY)
+    shown = rotate(api, endpoint["id"])
+    assert shown["former_secrets"] == [{"expires_at": ends[1]}] * 2
+    assert set(live(api, endpoint["id"])) == {shown["secret"], one_day["secret"], endpoint["secret"]}
     assert len(api.world.rows(tables.webhook_secrets)) == 3
+    assert api.get(f"/webhooks/{endpoint['id']}").json()["former_secrets"] == shown["former_secrets"]
+
+
+def test_without_an_overlap_two_former_secrets_end(api: Api) -> None:
+    endpoint = create(api)
+    for _ in range(2):
+        rotate(api, endpoint["id"])
+    shown = rotate(api, endpoint["id"], overlap_seconds=0)
+    assert (shown["former_secrets"], live(api, endpoint["id"])) == ([], [shown["secret"]])
 
 
 def test_a_rotation_is_published_without_the_secret(api: Api) -> None:

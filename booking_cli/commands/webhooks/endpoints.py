@@ -205,7 +205,7 @@ def rotate_secret(
 ) -> None:
     """Create a new secret for an endpoint. It is shown only once.
 
-    Deliveries are signed with both secrets until the overlap ends.
+    Deliveries are signed with both secrets until the overlap ends. At most two former secrets sign at a time.
 
     Examples:
         booking webhooks rotate-secret 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07

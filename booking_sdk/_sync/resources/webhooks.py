@@ -186,6 +186,7 @@ class Webhooks(APIResource):
 
         Raises:
             NotFoundError: No endpoint has this id.
+            ConflictError: Two former secrets still sign (`too_many_secrets`), and `overlap_seconds` is not 0.
         """
         path = ("webhooks", path_segment("endpoint_id", endpoint_id), "rotate-secret")
         spec = post_without_key(*path, body=without_none(overlap_seconds=overlap_seconds), options=options)

@@ -159,7 +159,9 @@ async def delete_webhook(caller: WebhooksManager, command: PlainCommand, endpoin
     summary="Give a webhook endpoint a new secret",
     response_model=WebhookEndpointWithSecret,
     response_description="The endpoint, with its new secret.",
-    responses=refusals(NotFound),
+    responses=refusals(
+        NotFound, Conflict("too_many_secrets", "Two former secrets are in use. An overlap of 0 seconds ends both now.")
+    ),
 )
 async def rotate_webhook_secret(
     caller: WebhooksManager,
@@ -172,8 +174,8 @@ async def rotate_webhook_secret(
     ] = SecretRotate(),  # noqa: B008 - frozen
 ) -> Answer:
     """Until the overlap ends every delivery has a signature of each live secret, so receivers have time to change over.
-    At most two former secrets are live beside the new secret; with an overlap of 0, for a secret that leaked, none
-    is."""
+    At most two former secrets are live beside the new secret, and `former_secrets` has their ends; a rotation that
+    would end one of them earlier is refused. With an overlap of 0, for a secret that leaked, all end at once."""
     return await command.write_audited(
         caller,
         "webhooks.rotate_secret",

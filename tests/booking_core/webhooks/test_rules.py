@@ -9,7 +9,7 @@ from support.world import HOUR, NOON
 
 from booking_core.base.errors import Malformed, Unprocessable
 from booking_core.webhooks import rules
-from booking_core.webhooks.rules import EndpointHealth, EndpointRow, LeasedDelivery, OldSecret
+from booking_core.webhooks.rules import EndpointHealth, EndpointRow, LeasedDelivery
 
 ROW = EndpointRow(
     id="e",
@@ -193,11 +193,6 @@ def test_a_delivery_that_starts_over_waits_like_a_new_one() -> None:
     assert tuple(waits) == WAITS
     last = rules.after_failure(DELIVERY._replace(attempt_count=9, max_attempts=10), NOON, WAITS, 0.0)
     assert last.status == "dead"
-
-
-def test_two_former_secrets_are_kept_and_no_more() -> None:
-    old = [OldSecret(name, NOON + later) for name, later in (("ended", 0), ("first", 1), ("last", 9), ("x", 5))]
-    assert rules.surplus(old, NOON) == ["ended", "first"]
 
 
 @pytest.mark.parametrize(
