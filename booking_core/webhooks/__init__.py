@@ -6,10 +6,10 @@ request itself is sent by the server's webhook client.
 """
 
 from booking_core.webhooks.claiming import ClaimedDelivery, claim, lease_s
+from booking_core.webhooks.deliveries import NOT_DEAD, redeliver, retry, send_test
 from booking_core.webhooks.deliveries import count as count_deliveries
 from booking_core.webhooks.deliveries import find as find_deliveries
 from booking_core.webhooks.deliveries import get as get_delivery
-from booking_core.webhooks.deliveries import redeliver, retry, send_test
 from booking_core.webhooks.endpoints import change, check, create, delete, find_all, get, rotate_secret
 from booking_core.webhooks.queue import expired_leases, park
 from booking_core.webhooks.recording import DeliveryResult, record, rescue_expired_leases

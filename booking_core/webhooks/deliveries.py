@@ -22,6 +22,7 @@ from booking_core.webhooks.rules import DeliveryRow, EndpointRow
 Delivery = dict[str, Any]
 
 PING_MESSAGE = "This is a test."
+NOT_DEAD = "Only a dead delivery is retried. To send the event of any other now, use redeliver with its event_id."
 
 
 def find(
@@ -202,7 +203,7 @@ def retry(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Deliver
     rules.check_entitled(caller, [row.event_type])
     rules.check_enabled(endpoint)
     if row.status != DeliveryStatus.DEAD:
-        raise Conflict("delivery_not_dead", "Only a dead delivery can be tried again.")
+        raise Conflict("delivery_not_dead", NOT_DEAD)
     row = row._replace(max_attempts=row.max_attempts + 1)
     row = store.queue_again(tx, organization.id, row, at=caller.at, generation=endpoint.generation)
     return rules.present_delivery(row, organization.zone)
@@ -210,7 +211,8 @@ def retry(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Deliver
 
 def redeliver(tx: Tx, caller: Caller, endpoint_id: str, request: DeliveryRedeliver) -> Delivery:
     """Queue the delivery of an event to an endpoint, also if it succeeded before or is of a type that the endpoint does
-    not subscribe to, and return it. A delivery that is queued or in flight is returned unchanged.
+    not subscribe to, and return it. A delivery that waits for its next attempt is due at once. A delivery that is due
+    or in flight is returned unchanged.
 
     It has as many attempts and the same delays as a new delivery; its earlier attempts stay in its log.
 
@@ -254,6 +256,9 @@ def _queue(tx: Tx, organization_id: str, endpoint: EndpointRow, event: log.Event
         store.insert_delivery(tx, organization_id, again, event.sequence, event.resource_id, endpoint.generation)
         return again
     locked = store.lock_delivery(tx, organization_id, endpoint, delivery_id)
+    row = locked or row
+    if row.status == DeliveryStatus.QUEUED and not rules.is_waiting(row, at):
+        return row
     if locked is None:
         recovering.recover_event(tx, organization_id, endpoint.id, event, at)
         return log.get_event(tx, organization_id, endpoint.id, delivery_id, event_id=event.id) or row

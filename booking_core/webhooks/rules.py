@@ -363,6 +363,12 @@ def new_delivery(
     )
 
 
+def is_waiting(row: DeliveryRow, at: int) -> bool:
+    """Return whether a queued delivery waits for its next attempt: its last one has ended."""
+    attempts = _attempts(row)
+    return bool(attempts) and attempts[-1]["duration_ms"] is not None and (row.next_attempt_at or 0) > at
+
+
 def failed(row: DeliveryRow, reason: FailureReason, at: int) -> DeliveryRow:
     """Return the delivery as failed at that instant, or as soon as it was there."""
     at = max(at, row.created_at)
@@ -392,16 +398,16 @@ def present_delivery(row: DeliveryRow, zone: Zone) -> dict[str, Any]:
         "completed_at": iso(row.completed_at),
         "last_response_status": row.last_response_status,
         "last_error": row.last_error,
-        "attempts": _attempts(row, zone),
+        "attempts": [each | {"started_at": zone.iso(each["started_at"])} for each in _attempts(row)],
         "created_at": zone.iso(row.created_at),
         "updated_at": zone.iso(row.updated_at),
     }
 
 
-def _attempts(row: DeliveryRow, zone: Zone) -> list[dict[str, Any]]:
+def _attempts(row: DeliveryRow) -> list[dict[str, Any]]:
+    """Return the attempts, the oldest first."""
     found = sorted(orjson.loads(f"[{row.attempts or ''}]"), key=lambda values: values[1])
-    shown = (dict(zip(ATTEMPT, values, strict=True)) for values in found)
-    return [each | {"started_at": zone.iso(each["started_at"])} for each in shown]
+    return [dict(zip(ATTEMPT, values, strict=True)) for values in found]
 
 
 def is_manual(failure_reason: str | None) -> bool:

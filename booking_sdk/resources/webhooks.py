@@ -301,7 +301,7 @@ class AsyncWebhooks(AsyncAPIResource):
     async def retry(
         self, endpoint_id: str | UUID, delivery_id: str | UUID, *, options: RequestOptions | None = None
     ) -> Delivery:
-        """Queue one more attempt of a dead delivery.
+        """Queue one more attempt of a dead delivery. `redeliver` sends any other now.
 
         Args:
             endpoint_id: The id of the endpoint.
@@ -358,8 +358,8 @@ class AsyncWebhooks(AsyncAPIResource):
     async def redeliver(
         self, endpoint_id: str | UUID, event_id: str | UUID, *, options: RequestOptions | None = None
     ) -> Delivery:
-        """Queue any event for an endpoint again, also if it was delivered before or the endpoint does not subscribe to
-        its type.
+        """Queue any event for an endpoint again, also if it was delivered before, waits for its next attempt, or is of
+        a type that the endpoint does not subscribe to.
 
         Args:
             endpoint_id: The id of the endpoint.

@@ -65,12 +65,29 @@ def test_what_was_delivered_is_sent_again_with_the_same_body(
     assert api.world.examine() == []
 
 
-def test_what_is_still_to_be_sent_stays_as_it_is(api: Api, hooks: Hooks, endpoint: str, events: dict[str, str]) -> None:
+def test_what_is_about_to_be_sent_stays_as_it_is(api: Api, hooks: Hooks, endpoint: str, events: dict[str, str]) -> None:
     with nothing_changes(api.world):
         assert redeliver(api, endpoint, events[CREATED])["trigger"] == "event"
     hooks.fail(*claim(hooks, endpoint))
+    (row,) = hooks.rows(endpoint)
+    api.world.clock.at = row["next_attempt_at"]
     with nothing_changes(api.world):
         assert redeliver(api, endpoint, events[CREATED])["attempt_count"] == 1
+    claim(hooks, endpoint)
+    with nothing_changes(api.world):
+        assert redeliver(api, endpoint, events[CREATED])["attempt_count"] == 1
+
+
+def test_what_waits_for_its_next_attempt_is_sent_at_once(
+    api: Api, hooks: Hooks, endpoint: str, events: dict[str, str]
+) -> None:
+    hooks.fail(*claim(hooks, endpoint))
+    assert claim(hooks, endpoint) == []
+    queued = redeliver(api, endpoint, events[CREATED])
+    assert (queued["trigger"], queued["attempt_count"], queued["max_attempts"]) == ("redeliver", 1, 7)
+    (again,) = claim(hooks, endpoint)
+    assert (again.event_id, again.number) == (events[CREATED], 2)
+    assert api.world.examine() == []
 
 
 def test_what_was_missed_is_sent_and_the_rest_stays_missed(api: Api, hooks: Hooks, endpoint: str) -> None:

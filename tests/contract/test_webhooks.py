@@ -775,7 +775,7 @@ def test_only_a_dead_delivery_is_tried_again(api: Api, failed: tuple[str, str]) 
     for status in ("queued", "succeeded", "failed"):
         api.world.change(tables.deliveries, delivery, status=status)
         with nothing_changes(api.world):
-            refused(retry(api, endpoint, delivery), 409, "conflict")
+            assert "use redeliver" in refused(retry(api, endpoint, delivery), 409, "conflict")["error"]
 
 
 def test_nothing_is_tried_again_at_an_endpoint_that_is_off(api: Api, failed: tuple[str, str]) -> None:

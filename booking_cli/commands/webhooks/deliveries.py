@@ -125,7 +125,7 @@ def show(cli: Cli, endpoint_id: EndpointId, delivery_id: DeliveryId) -> None:
 def retry(cli: Cli, endpoint_id: EndpointId, delivery_id: DeliveryId) -> None:
     """Queue another attempt of a dead delivery.
 
-    To queue many deliveries, use `booking webhooks recover`.
+    To queue many deliveries, use `booking webhooks recover`; to send a queued one now, `booking webhooks redeliver`.
 
     Examples:
         booking webhooks deliveries retry 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 0190f3c4-02f1-7d5e-8a3b-5c1e9f7a2d44

@@ -306,8 +306,8 @@ def redeliver(
 ) -> None:
     """Queue any event for an endpoint again.
 
-    Also an event that was delivered before, or that the endpoint does not subscribe to. `booking events list` shows the
-    events of 90 days. To queue what failed, use `booking webhooks recover`.
+    Also an event that was delivered before, that waits for its next attempt, or that the endpoint does not subscribe
+    to. `booking events list` shows the events of 90 days. To queue what failed, use `booking webhooks recover`.
 
     Examples:
         booking webhooks redeliver 9c3b1d70-52f4-4a58-8d4c-64f0f3a7e1b2 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07

@@ -300,7 +300,7 @@ class Webhooks(APIResource):
     def retry(
         self, endpoint_id: str | UUID, delivery_id: str | UUID, *, options: RequestOptions | None = None
     ) -> Delivery:
-        """Queue one more attempt of a dead delivery.
+        """Queue one more attempt of a dead delivery. `redeliver` sends any other now.
 
         Args:
             endpoint_id: The id of the endpoint.
@@ -357,8 +357,8 @@ class Webhooks(APIResource):
     def redeliver(
         self, endpoint_id: str | UUID, event_id: str | UUID, *, options: RequestOptions | None = None
     ) -> Delivery:
-        """Queue any event for an endpoint again, also if it was delivered before or the endpoint does not subscribe to
-        its type.
+        """Queue any event for an endpoint again, also if it was delivered before, waits for its next attempt, or is of
+        a type that the endpoint does not subscribe to.
 
         Args:
             endpoint_id: The id of the endpoint.

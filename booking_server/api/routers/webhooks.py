@@ -258,8 +258,8 @@ async def redeliver_webhook(
 ) -> Answer:
     """Queues an event that is still in the feed, also if it was delivered before, or is of a type that the endpoint
     does not subscribe to; it needs the read scope of the event's resource. The body and its `id` are the same as
-    before, so a receiver that acts on each id once has to forget the id first. A delivery that is already queued is not
-    queued again."""
+    before, so a receiver that acts on each id once has to forget the id first. A delivery that waits for its next
+    attempt is sent now, with six more attempts. A delivery that is due already is not queued again."""
     return await _queue(
         caller,
         command,
@@ -327,7 +327,7 @@ def get_delivery(caller: WebhooksManager, tx: ReadTx, endpoint_id: PathId, deliv
     status_code=202,
     response_model=Delivery,
     response_description="The delivery, queued.",
-    responses=refusals(NotFound, Conflict("delivery_not_dead", "Only a dead delivery can be tried again.")),
+    responses=refusals(NotFound, Conflict("delivery_not_dead", webhooks.NOT_DEAD)),
 )
 async def retry_delivery(
     caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId, delivery_id: DeliveryId
