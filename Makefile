@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The processes of a run, and the next run, find the modules that one of them has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install run dev messages browser nginx caddy pgbouncer prometheus test test-all explore test-pythons test-cells check check-types check-style check-imports check-public-types bench isolation openapi sync-client resource docs format lock release clean
+.PHONY: help install run dev messages browser nginx caddy pgbouncer prometheus test test-all explore test-pythons test-cells versions check check-types check-style check-imports check-public-types bench isolation openapi sync-client resource docs format lock release clean
 
 install: $(VENV)/.test ## set up .venv with the pinned packages of every target
 
@@ -42,9 +42,13 @@ test: install ## run the tests, on SQLite and PostgreSQL
 ISOLATION ?= rare-filter or locked-departure or unrecordable-attempt
 # Random examples are the same in every run, so that a failure is caused by a change; SEED=4711 tries others.
 SEED ?=
-test-all: install ## run the exhaustive tests, which `make test` leaves out; SEED=4711 for other examples
+test-all: install ## run the exhaustive tests, which `make test` leaves out, and `versions`; SEED=4711 for other examples
 	$(if $(SEED),BOOKING_TEST_MONEY_FROM=$(SEED) )$(PYTEST) --part exhaustive $(if $(SEED),--hypothesis-seed=$(SEED))
 	$(BIN)/python -m pytest tests/isolation -k "$(ISOLATION)"
+	$(BIN)/python -m scripts.versions
+
+versions: install ## try each distribution with the lowest and the newest versions of its requirements
+	$(BIN)/python -m scripts.versions
 
 # More examples, kills and days than a change can wait for. The hosted workflow runs it weekly.
 EXPLORED := EXAMPLES=50 ALL_DAYS=1 RESTORES=5 EVENTS=1000 BOOKINGS=200 GIFT_CARDS=10 REFUNDS=150 REFUND_KILLS=30 \

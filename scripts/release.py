@@ -178,8 +178,12 @@ with BookingClient() as client:
 """
 
 
-def smoke(programs: Path, folder: Path) -> None:
-    """Set up an organization with the installed command, serve it, and book a seat with the installed SDK."""
+def smoke(programs: Path, folder: Path, python: str | None = None) -> None:
+    """Set up an organization with the installed command, serve it, and book a seat with the installed SDK.
+
+    Args:
+        python: the interpreter with the SDK, if that is in another environment.
+    """
     env = {name: value for name, value in os.environ.items() if not name.startswith(("BOOKING_", "PYTHON"))}
     env |= {"BOOKING_DATABASE_URL": f"sqlite:///{folder}/booking.db", "BOOKING_CONFIG_DIR": f"{folder}/config"}
     booking = str(programs / "booking")
@@ -194,7 +198,7 @@ def smoke(programs: Path, folder: Path) -> None:
     with served(booking, env) as base_url:
         code = BOOK.format(year=time.localtime().tm_year + 1)
         run(
-            str(programs / "python"),
+            python or str(programs / "python"),
             "-c",
             code,
             env=env | {"BOOKING_BASE_URL": base_url, "BOOKING_API_KEY": key["key"]},
@@ -231,13 +235,14 @@ def accepts(port: int) -> bool:
 # Programs ------------------------------------------------------------------------------------------------------------
 
 
-def run(*command: str, env: dict[str, str] | None = None) -> str:
+def run(*command: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
     """Run a program, and return what it prints.
 
     Raises:
         Failed: its exit code is not 0.
     """
-    done = subprocess.run(command, cwd=tempfile.gettempdir(), env=env, capture_output=True, text=True, check=False)  # noqa: S603
+    folder = cwd or tempfile.gettempdir()
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
         raise Failed(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
     return done.stdout

@@ -58,6 +58,22 @@ def test_every_member_of_the_workspace_is_one_of_them() -> None:
     assert sorted(workspace["members"]) == sorted(FOLDERS)
 
 
+UNBOUNDED = {"tzdata"}
+"""Packages of data, whose versions are dates."""
+INSIDE_IS_USED = {"fastapi", "fastapi-swagger", "httpx", "typer", "uvicorn"}
+"""The packages whose private names, or whose classes' insides, the distributions use."""
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_requirement_has_a_lowest_version(folder: str) -> None:
+    assert {name for name, version in requirements(folder) if not version.startswith((">=", "=="))} <= UNBOUNDED
+
+
+def test_a_package_whose_inside_is_used_has_a_highest_version() -> None:
+    bounded = {name for folder in FOLDERS for name, version in requirements(folder) if "<" in version}
+    assert bounded == INSIDE_IS_USED
+
+
 # Locks ---------------------------------------------------------------------------------------------------------------
 
 LOCKS = {path.stem: path.read_text() for path in (ROOT / "locks").glob("*.txt")}
