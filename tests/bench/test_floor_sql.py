@@ -25,7 +25,7 @@ def connection(fresh_database_url: str) -> Iterator[Any]:
         yield opened
 
 
-def test_the_one_statement_of_a_booking_writes_it_with_its_events_and_its_answer(connection: Any) -> None:
+def test_one_statement_writes_a_booking_with_its_events_and_its_answer(connection: Any) -> None:
     connection.execute("CREATE SCHEMA floor")
     connection.execute("SET search_path = floor")
     connection.execute(floor_sql.FLOOR_SCHEMA)

@@ -31,7 +31,7 @@ def lines(svg: str) -> list[list[tuple[float, float]]]:
     ]
 
 
-def test_each_curve_is_drawn_for_throughput_and_for_p99_and_for_each_side() -> None:
+def test_each_side_has_a_curve_for_throughput_and_one_for_p99() -> None:
     assert [len(points) for points in lines(plot.drawn([curve(), curve()]))] == [3] * 8
 
 

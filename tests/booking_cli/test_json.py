@@ -40,7 +40,7 @@ def it(shop: World, booking: Booking, monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 @pytest.mark.parametrize("words", _commands(), ids=" ".join)
-def test_what_a_command_writes_can_be_parsed_and_has_the_fields_of_its_shape(it: Everything, words: Words) -> None:
+def test_every_command_writes_parsable_json_of_its_shape(it: Everything, words: Words) -> None:
     def run(name: str, *options: str) -> Any:
         # Logging in again needs another profile: the key's file of the first profile is in use.
         profile = ("--profile", name) if words == ("login",) else ()

@@ -50,7 +50,7 @@ def test_fields_are_described_by_their_docstrings() -> None:
     assert described(Sailing) == {"vessel_id": "The boat."}
 
 
-def test_a_model_made_by_a_function_inherits_descriptions_of_fields_that_it_does_not_declare() -> None:
+def test_a_generated_model_inherits_the_descriptions_of_its_inherited_fields() -> None:
     made = create_model("Pilot", __base__=Captain, phone=(str, ...))
     assert docstrings.of_fields(made) == {}
     assert docstrings.of_fields(create_model("Mate", __base__=Captain)) == {"phone": "The number on board."}

@@ -153,7 +153,7 @@ def test_each_instant_lies_in_exactly_one_local_day(known: Known) -> None:
             assert offsets.wall(end // SECOND).date() > day, (place.name, day)
 
 
-def test_a_day_lasts_as_long_as_the_calendar_shows_it_from_22_hours_to_26(known: Known) -> None:
+def test_a_day_lasts_from_22_to_26_hours_as_its_calendar_says(known: Known) -> None:
     lengths: dict[float, str] = {}
     for place, offsets, looked_at in everywhere(known):
         for day in looked_at:
@@ -187,7 +187,7 @@ def instants(place: Zone, offsets: Offsets, looked_at: list[date]) -> Iterator[i
         yield from (start - 1, start, start + rng.randrange(DAY))
 
 
-def test_an_instant_is_shown_with_the_offset_valid_then_and_read_back_to_the_second(known: Known) -> None:
+def test_an_instant_is_shown_with_its_offset_and_parsed_back_exactly(known: Known) -> None:
     for place, offsets, looked_at in everywhere(known):
         for at in instants(place, offsets, looked_at):
             shown = place.iso(at)
@@ -199,7 +199,7 @@ def test_an_instant_is_shown_with_the_offset_valid_then_and_read_back_to_the_sec
             assert clock.from_datetime(read_back) == place.parse(shown) == at // SECOND * SECOND, (place.name, shown)
 
 
-def test_booking_closes_so_many_elapsed_hours_before_the_start_and_a_departure_lasts_as_long_as_it_takes(
+def test_closing_time_and_duration_are_elapsed_hours(
     known: Known,
 ) -> None:
     for place, offsets, looked_at in everywhere(known):

@@ -149,7 +149,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("sync", "other"), PAIRS, ids=lambda kind: kind.__name__)
-def test_sync_and_async_have_the_same_names_and_signatures(sync: type[Any], other: type[Any]) -> None:
+def test_sync_and_async_have_the_same_signatures(sync: type[Any], other: type[Any]) -> None:
     assert public(sync).keys() == {name.replace("aclose", "close") for name in public(other)}
     for name, method in public(sync).items():
         if inspect.isfunction(method):
@@ -301,7 +301,7 @@ def test_timeouts_reach_the_transport(wire: WireOf) -> None:
     ]
 
 
-def test_no_part_of_an_attempt_may_take_more_than_is_left_of_it(
+def test_each_part_of_an_attempt_has_only_its_remaining_time(
     respx_mock: respx.MockRouter, connect: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, left = [0.0], []
@@ -327,7 +327,7 @@ def test_a_timeout_is_a_number_of_seconds(seconds: float) -> None:
         Timeout(connect=seconds)
 
 
-def test_auth_and_cookies_of_the_callers_client_do_not_take_the_place_of_the_key() -> None:
+def test_auth_and_cookies_of_the_callers_client_never_replace_the_key() -> None:
     seen: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -383,7 +383,7 @@ def test_an_unknown_option_is_refused() -> None:
         offline(BookingClient).with_options(timeout=-1)
 
 
-def test_options_are_taken_while_another_thread_uses_a_resource_for_the_first_time(
+def test_options_are_copied_while_another_thread_creates_a_resource(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     client = offline(BookingClient)

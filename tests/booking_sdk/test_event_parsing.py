@@ -192,7 +192,7 @@ def test_error_for_an_event_names_the_field_without_the_type(over: dict[str, Any
         parse_event_unverified({**CANCELLED.to_json(), **over})
 
 
-def test_a_request_of_any_kind_is_cast_to_the_class_of_its_type(wire: WireOf) -> None:
+def test_a_raw_request_returns_the_event_class_of_the_type(wire: WireOf) -> None:
     client = wire([as_json(CANCELLED.to_json()), as_json([CANCELLED.to_json()])]).client()
     assert type(client.request("GET", "/api/v1/events/1", cast_to=Event)) is BookingCancelled
     assert [type(one) for one in client.request("GET", "/x", cast_to=list[Event])] == [BookingCancelled]
@@ -200,7 +200,7 @@ def test_a_request_of_any_kind_is_cast_to_the_class_of_its_type(wire: WireOf) ->
 
 # FastAPI ignores this warning when it builds a validator, but our models build theirs later.
 @pytest.mark.filterwarnings("ignore:The 'alias' attribute")
-def test_a_body_of_fastapi_and_a_verified_webhook_are_of_the_class_of_their_type() -> None:
+def test_fastapi_bodies_and_verified_webhooks_have_their_event_class() -> None:
     app = FastAPI()
 
     @app.post("/queue")

@@ -75,7 +75,7 @@ def taken(feed: Any, count: int) -> list[int]:
     return found
 
 
-def test_a_feed_goes_on_behind_what_it_saw_and_waits_when_there_is_nothing(on_wire: OnWire) -> None:
+def test_a_feed_continues_after_its_last_event_and_waits_without_events(on_wire: OnWire) -> None:
     nothing = page(resume="c3")
     answers = [page(1, 2, resume="c2", more=True), page(3, resume="c3"), nothing, nothing, page(4, resume="c4")]
     wire, feed = on_wire(answers, poll=5)
@@ -249,7 +249,7 @@ def test_events_are_of_the_class_of_their_type(on_wire: OnWire) -> None:
 # Events that cannot be read
 
 
-def test_an_event_that_cannot_be_read_comes_as_it_is_and_holds_up_nothing(
+def test_an_unreadable_event_arrives_unparsed_and_holds_up_nothing(
     on_wire: OnWire, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = {**event(2), "data": {"object": {"name": "hush"}}, "of_tomorrow": 7}
@@ -282,7 +282,7 @@ def away(days: float, sequence: int = 10) -> str:
     return str(FeedPosition("c0", sequence, None, (NOON - timedelta(days=days)).timestamp()))
 
 
-def test_events_that_were_deleted_unread_are_an_error_and_the_feed_goes_on(on_wire: OnWire) -> None:
+def test_unread_deleted_events_are_an_error_and_the_feed_continues(on_wire: OnWire) -> None:
     answers = [listed(aged(40, 89)), listed(aged(30, 90))] * 2
     wire, feed = on_wire(answers, now=NOON, after=away(120), types=["booking.*"], poll=None)
     with pytest.raises(EventsLost) as caught:

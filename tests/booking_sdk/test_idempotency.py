@@ -68,7 +68,7 @@ KEYS = ["", "short", "x" * 201, "ends with space ", "line\nbreak", "nøkkel-nøk
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_key_that_the_api_would_refuse_is_refused_before_it_is_sent(key: Any) -> None:
+def test_a_key_that_the_api_would_refuse_is_never_sent(key: Any) -> None:
     with pytest.raises(ValueError if isinstance(key, str) else TypeError):
         post_with_key("bookings", body={}, key=key)
 

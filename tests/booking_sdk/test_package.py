@@ -207,7 +207,7 @@ def test_a_module_uses_the_wire_and_nothing_else_of_the_core(path: Path) -> None
         assert not name.startswith(("booking_server", "booking_cli"))
 
 
-def test_the_package_is_small_and_carries_its_types_and_its_guides() -> None:
+def test_the_package_is_small_and_carries_types_with_guides() -> None:
     assert len([path for path in MODULES if "_sync" not in path.parts]) < 60
     for name in ("py.typed", "README.md", "docs/retries.md", "docs/pagination.md", "docs/testing.md"):
         assert (FOLDER / name).is_file()

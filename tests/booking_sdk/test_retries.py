@@ -335,7 +335,7 @@ def test_a_key_that_changes_between_attempts_is_picked_up() -> None:
     assert [request.headers["authorization"] for request in played.sent] == ["Bearer svc_old", "Bearer svc_new"]
 
 
-def test_a_key_that_is_gone_between_attempts_does_not_hide_what_may_have_been_done() -> None:
+def test_a_missing_key_at_a_retry_hides_no_possible_execution() -> None:
     keys = iter(["svc_old"])
     played = play(KEYED, [DROPPED], api_key=lambda: next(keys, ""))
     assert isinstance(played.error, APIConnectionError)

@@ -312,7 +312,7 @@ def test_a_booking_is_cancelled(stage: Stage) -> None:
     assert client.departures.get(departure).seats_available == 12
 
 
-def test_a_check_in_and_a_no_show_are_recorded_and_undone(stage: Stage) -> None:
+def test_a_check_in_or_a_no_show_is_recorded_and_undone(stage: Stage) -> None:
     client = stage.client()
     booking = book(client, stage.departure())
     stage.advance(60)

@@ -148,9 +148,7 @@ def test_paginator_during_writes_yields_exactly_the_existing_items(world: World,
     assert len(list(direct.bookings.iterate())) == 80
 
 
-def test_a_follower_that_is_stopped_and_resumed_sees_every_event_once_in_order(
-    world: World, direct: BookingClient
-) -> None:
+def test_a_stopped_and_resumed_follower_sees_every_event_once_in_order(world: World, direct: BookingClient) -> None:
     departure = world.departure(world.experience(), seats=10_000)
 
     def write(_: int) -> list[str]:

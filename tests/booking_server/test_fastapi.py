@@ -38,7 +38,7 @@ def test_a_plain_path_operation_is_served_and_documented(app: FastAPI, client: T
     assert "/status/{name}" in app.openapi()["paths"]
 
 
-def test_invalid_parameters_of_a_plain_path_operation_get_the_error_body_of_the_contract(
+def test_invalid_parameters_of_a_plain_operation_have_the_contracts_error_body(
     app: FastAPI, client: TestClient
 ) -> None:
     @app.get("/status")
@@ -92,7 +92,7 @@ def test_an_exception_handler_is_called(app: FastAPI) -> None:
     ]
 
 
-def test_an_exception_of_an_operation_of_the_api_reaches_the_handlers_of_the_application_and_it_runs_once(
+def test_an_exception_of_an_operation_reaches_the_applications_handler_once(
     app: FastAPI,
 ) -> None:
     class Teapot(Exception):
@@ -115,9 +115,7 @@ def test_an_exception_of_an_operation_of_the_api_reaches_the_handlers_of_the_app
     assert answered.headers["x-request-id"]
 
 
-def test_an_error_that_nobody_handles_is_answered_once_with_the_id_of_the_request(
-    app: FastAPI, client: TestClient
-) -> None:
+def test_an_unhandled_error_has_one_answer_with_the_request_id(app: FastAPI, client: TestClient) -> None:
     @app.get("/broken")
     def broken() -> None:
         raise RuntimeError("with a secret")
@@ -129,7 +127,7 @@ def test_an_error_that_nobody_handles_is_answered_once_with_the_id_of_the_reques
 
 
 @pytest.mark.parametrize("status", [400, 404])
-def test_an_http_exception_of_a_plain_path_operation_is_answered_as_it_was_raised(
+def test_an_http_exception_of_a_plain_operation_is_answered_unchanged(
     app: FastAPI, client: TestClient, status: int
 ) -> None:
     @app.get("/cups/{name}")
@@ -189,7 +187,7 @@ def test_a_router_is_included_with_the_dependencies_of_the_api(app: FastAPI, cli
     assert app.openapi()["paths"]["/extra/who"]["get"]["security"]
 
 
-def test_a_method_that_no_route_of_the_path_takes_names_those_that_they_take(app: FastAPI, client: TestClient) -> None:
+def test_the_refusal_of_a_method_names_the_methods_of_the_path(app: FastAPI, client: TestClient) -> None:
     @app.put("/thing")
     def put() -> None: ...
 

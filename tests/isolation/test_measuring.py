@@ -12,7 +12,7 @@ from isolation.operations import Measured, Operation
 from isolation.processes import Lateness, burners, request
 
 
-def test_the_percentile_of_few_is_the_worst_and_of_many_leaves_one_in_a_hundred_out() -> None:
+def test_only_many_samples_leave_out_the_slowest_hundredth() -> None:
     few, many = Measured(), Measured()
     for number in range(1, 201):
         many.add(Operation.ME, float(number))
@@ -33,9 +33,7 @@ def test_no_ratio_excuses_a_failure() -> None:
     assert Verdict((met,), ("mail: 1 missing after 4 s",)).complaints == ["mail: 1 missing after 4 s"]
 
 
-def test_rows_are_made_by_the_database_with_the_ids_that_other_rows_refer_to(
-    world: World, shared_database_url: str
-) -> None:
+def test_the_database_generates_rows_with_the_referenced_ids(world: World, shared_database_url: str) -> None:
     experience = world.experience()
     departure = world.departure(experience)
     made = bulk.bookings(shared_database_url, world, departure, experience, 3)
@@ -51,7 +49,7 @@ def test_events_continue_the_log_of_their_organization(world: World, shared_data
     assert sorted(row["sequence"] for row in world.rows(tables.events)) == [1, 2, 3, 4]
 
 
-def test_a_request_is_as_long_as_it_says_once_its_marks_are_replaced() -> None:
+def test_a_request_has_its_declared_length_after_its_marks_are_replaced() -> None:
     head, _, body = request("POST", "/x", "key", b'{"email": "{fresh}@example.com"}').partition(b"\r\n\r\n")
     replaced = body.replace(b"{fresh}", b"0" * 32)
     assert f"Content-Length: {len(replaced)}" in head.decode()

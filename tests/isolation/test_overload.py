@@ -140,9 +140,7 @@ def loop() -> Iterator[SteppedLoop]:
 
 
 @pytest.mark.parametrize("times", [2, 10])
-def test_above_capacity_as_many_bookings_are_made_and_the_neighbour_does_not_notice(
-    loop: SteppedLoop, times: int
-) -> None:
+def test_an_overload_costs_neither_bookings_nor_the_neighbour(loop: SteppedLoop, times: int) -> None:
     impatient = ROOM + times * TURNS
     world = World(loop, impatient)
     for _ in range(TICKS_IN_SECOND):  # fills the queue until it refuses

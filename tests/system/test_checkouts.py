@@ -59,7 +59,7 @@ def test_a_payment_whose_webhook_was_lost_still_books(api: Api, running: Ledger,
 
 
 @pytest.mark.exhaustive
-def test_kills_in_the_middle_of_a_checkout_a_webhook_and_a_look_up_lose_and_double_nothing(
+def test_kills_during_checkout_webhook_or_look_up_lose_and_double_nothing(
     running: Ledger, fresh_database_url: str, tmp_path: Path
 ) -> None:
     """Stripe has made the intent, and no process is left for its answer; the webhook is committed, and not answered;

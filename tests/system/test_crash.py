@@ -60,7 +60,7 @@ def send(service: Service, key: str, requests: Requests, *, kill_after: int | No
 
 
 @pytest.mark.exhaustive(but="postgresql")
-def test_a_kill_in_the_middle_of_a_burst_loses_doubles_and_halves_nothing(mortal_service: Service) -> None:
+def test_a_kill_during_a_burst_loses_doubles_and_halves_nothing(mortal_service: Service) -> None:
     """Every tenth of the requests takes a hold over, without which there would be no seat for it."""
     with new_world(mortal_service.url) as world:
         key, departure = world.key(), world.departure(world.experience(), seats=REQUESTS)
@@ -120,7 +120,7 @@ def reopened(service: Service, world: World) -> Iterator[World]:
         yield World(database, world.clock, world.organization)
 
 
-def test_a_kill_after_the_commit_and_before_the_answer_is_settled_by_a_replay(mortal_service: Service) -> None:
+def test_a_replay_settles_a_kill_between_commit_and_answer(mortal_service: Service) -> None:
     with new_world(mortal_service.url) as world:
         key, departure = world.key(), world.departure(world.experience())
     body = booking_body(departure)
@@ -141,7 +141,7 @@ def test_a_kill_after_the_commit_and_before_the_answer_is_settled_by_a_replay(mo
         assert found.examine() == []
 
 
-def test_a_kill_before_the_commit_leaves_nothing_and_the_retry_is_carried_out(mortal_service: Service) -> None:
+def test_a_kill_before_the_commit_leaves_all_to_the_retry(mortal_service: Service) -> None:
     with new_world(mortal_service.url) as world:
         key, departure = world.key(), world.departure(world.experience())
     body = booking_body(departure)
@@ -214,7 +214,7 @@ def test_a_connection_cut_at_the_commit_is_settled_by_the_service_itself(
 
 
 @on_postgresql
-def test_moves_and_changes_of_party_are_done_once_when_their_connection_is_cut_at_the_commit(
+def test_a_connection_cut_at_the_commit_repeats_no_booking_change(
     behind_it: Api, cutter: CommitCutter, when: str
 ) -> None:
     world = behind_it.world
@@ -235,7 +235,7 @@ def test_moves_and_changes_of_party_are_done_once_when_their_connection_is_cut_a
 
 
 @on_postgresql
-def test_what_has_no_key_is_done_once_too_when_its_connection_is_cut_at_the_commit(
+def test_a_connection_cut_at_the_commit_repeats_no_write_without_key(
     fresh_database_url: str, cutter: CommitCutter, when: str
 ) -> None:
     with new_world(fresh_database_url) as world, closing(Database(cutter.url)) as database:
@@ -252,9 +252,7 @@ def test_what_has_no_key_is_done_once_too_when_its_connection_is_cut_at_the_comm
 
 
 @on_postgresql
-def test_an_endpoint_is_made_once_when_its_connection_is_cut_at_the_commit(
-    behind_it: Api, cutter: CommitCutter, when: str
-) -> None:
+def test_a_connection_cut_at_the_commit_repeats_no_endpoint(behind_it: Api, cutter: CommitCutter, when: str) -> None:
     wanted = {"url": "http://203.0.114.9/hook", "event_types": ["booking.created"]}
     cutter.cut(when)
     made = behind_it.post("/webhooks", wanted)

@@ -121,7 +121,7 @@ def test_the_extra_fields_say_what_happened(ops: Operations, api: Api) -> None:
     assert ops.booking(redeemed["booking_id"])["source"] == "online"
 
 
-def test_a_booking_is_created_before_it_is_confirmed_and_confirmed_before_it_ends(ops: Operations, api: Api) -> None:
+def test_the_events_of_a_booking_follow_its_life(ops: Operations, api: Api) -> None:
     everything_happens(ops, api)
     order = [f"booking.{end}" for end in ("created", "confirmed", "updated", "rescheduled", "cancelled", "refunded")]
     for row in ops.world.rows(tables.bookings):

@@ -184,7 +184,7 @@ LIGHT = {"confirmed", "cancelled", "cancel", "gift"}
 """The pages that are also looked at in the light scheme: together they have every element of the others."""
 
 
-def test_every_page_is_accessible_and_fits_in_light_and_in_dark(
+def test_every_page_is_accessible_and_fits_in_both_color_schemes(
     auditor: Any, pages: dict[str, str], world: World
 ) -> None:
     if not world.database.is_sqlite:

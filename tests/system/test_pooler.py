@@ -166,7 +166,7 @@ def without_tables(url: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("options", [{}, {"prepared": 0}], ids=["keeps statements", "keeps none"])
-def test_cells_that_share_the_sessions_of_a_pooler_never_see_each_others_rows(
+def test_cells_behind_one_pooler_never_see_each_others_rows(
     direct: str, clock: FixedClock, options: dict[str, int]
 ) -> None:
     """Two sessions of the server serve both cells, and another client has left a search path in them. In the schema

@@ -148,7 +148,7 @@ def test_availability_is_never_out_of_bounds_in_a_rush(service: Service) -> None
         assert watched == sorted(watched, reverse=True)
 
 
-def test_held_seats_are_booked_by_their_holds_alone_and_released_ones_by_anybody(service: Service) -> None:
+def test_only_its_hold_books_a_held_seat_and_anybody_a_released(service: Service) -> None:
     """Ten holds are taken over twice each, ten are released, and eighty buyers want the remaining seats."""
     with new_world(service.url) as world:
         departure, key = world.departure(world.experience(), seats=30), world.key()
@@ -170,7 +170,7 @@ def test_held_seats_are_booked_by_their_holds_alone_and_released_ones_by_anybody
         assert world.examine() == []
 
 
-def test_moves_quotes_and_bookings_of_two_departures_never_sell_a_seat_too_many(service: Service) -> None:
+def test_concurrent_moves_quotes_and_bookings_never_oversell(service: Service) -> None:
     """Thirty bookings want to move where fifty buyers book, thirty others want their seats, twenty only request a
     preview."""
     with new_world(service.url) as world:

@@ -561,9 +561,7 @@ def look(day: Day, town: Town) -> None:
     [bytes, bytes.hex, base64.b64encode, base64.urlsafe_b64encode, quote],
     ids=["as it is", "hex", "base64", "urlsafe", "in a URL"],
 )
-def test_a_secret_is_found_however_it_is_written_and_whatever_stands_before_it(
-    write: Callable[[bytes], Any], before: int
-) -> None:
+def test_a_secret_is_found_in_every_notation_and_after_any_text(write: Callable[[bytes], Any], before: int) -> None:
     secret = "hush/\xff?+hush"
     written = write(b"." * before + secret.encode() + b", he said")
     hay = b"{" + (written.encode() if isinstance(written, str) else written) + b"}"

@@ -56,7 +56,7 @@ def test_twenty_cancellations_at_once_with_twenty_keys_cancel_once(service: Serv
         assert world.examine() == []
 
 
-def test_twenty_customers_at_once_with_twenty_keys_are_one_new_and_nineteen_known(service: Service) -> None:
+def test_twenty_concurrent_creations_of_one_customer_make_one(service: Service) -> None:
     with new_world(service.url) as world:
         asks = [posting("/customers", ADA, f"customer-{number}") for number in range(COPIES)]
         answers = at_once(service.ports, world.key(), asks)
@@ -65,7 +65,7 @@ def test_twenty_customers_at_once_with_twenty_keys_are_one_new_and_nineteen_know
         assert [event["type"] for event in world.rows(tables.events)] == ["customer.created"]
 
 
-def test_a_key_in_use_in_one_process_is_in_use_in_the_other_and_free_soon_after_its_holder_died(
+def test_processes_share_keys_in_use_and_free_them_after_a_death(
     mortal_service: Service,
 ) -> None:
     """The holder is stalled by a lock that somebody else keeps, before and after it dies. It would wait for it for ten

@@ -89,7 +89,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 
 
 @pytest.mark.exhaustive(but="sqlite")
-def test_it_is_503_while_it_lasts_and_the_same_key_books_once_after(
+def test_writes_are_503_during_the_fault_and_book_once_after_it(
     breaking: Breaking, api: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
     departure = api.world.departure(api.world.experience(), seats=500)
@@ -118,9 +118,7 @@ def test_it_is_503_while_it_lasts_and_the_same_key_books_once_after(
     assert [each["seats_available"] for each in page] == [500 - 61]
 
 
-def test_a_file_that_was_opened_while_its_disk_took_no_writes_is_opened_anew(
-    new_database_url: NewUrl, tmp_path: Path
-) -> None:
+def test_a_file_opened_on_a_readonly_disk_is_reopened(new_database_url: NewUrl, tmp_path: Path) -> None:
     with faults.small_disk(tmp_path / "disk") as folder:
         url, clock = copied(new_database_url, folder), FixedClock()
         beside = Database(url, clock=clock)
@@ -188,7 +186,7 @@ class Growing(Job):
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
-def test_the_worker_backs_off_while_the_storage_is_full_and_goes_on_afterwards(
+def test_the_worker_backs_off_during_full_storage_and_continues_afterwards(
     backend: str, new_database_url: NewUrl, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = new_database_url(backend)
@@ -249,9 +247,7 @@ def ran(folder: Path, *argv: str, **settings: str) -> "subprocess.CompletedProce
     return forking.run(["booking", *argv], cwd=folder, env=environment(folder, **settings), text=True)
 
 
-def test_a_command_on_a_server_that_takes_no_writes_says_so_in_one_line(
-    new_database_url: NewUrl, tmp_path: Path
-) -> None:
+def test_a_command_reports_a_readonly_server_in_one_line(new_database_url: NewUrl, tmp_path: Path) -> None:
     url = new_database_url("postgresql")
     own = {"BOOKING_DATABASE_URL": url, "BOOKING_SECRET_KEY": SECRET}
     faults.read_only(url, "on")

@@ -95,9 +95,7 @@ def in_turn(*answers: Answer) -> Callable[[Receipt], Answer]:
 @pytest.mark.exhaustive(but="postgresql-as")
 @with_short_leases
 @pytest.mark.parametrize("answer", [hang, OK], ids=["before it was accepted", "as it was accepted"])
-def test_what_a_killed_worker_was_sending_is_sent_once_more_with_the_same_event_id(
-    setup: Setup, answer: Answer
-) -> None:
+def test_deliveries_of_a_killed_worker_repeat_with_their_event_ids(setup: Setup, answer: Answer) -> None:
     worker = setup.workers[0]
 
     def kill_and_answer(_: Receipt) -> Answer:
@@ -124,9 +122,7 @@ def test_what_a_killed_worker_was_sending_is_sent_once_more_with_the_same_event_
 
 
 @pytest.mark.exhaustive(but="sqlite")
-def test_a_delivery_that_brings_down_every_worker_is_parked_and_the_others_go_on(
-    fresh_database_url: str, tmp_path: Path
-) -> None:
+def test_a_delivery_that_kills_every_worker_is_parked_alone(fresh_database_url: str, tmp_path: Path) -> None:
     settings = DEADLINE | {"BOOKING_WEBHOOK_WAITS": "600,600,600,600,600"}
     with (
         Receivers() as receivers,
@@ -195,9 +191,7 @@ def test_a_worker_that_is_asked_twice_finishes_nothing_more(setup: Setup) -> Non
 @on_postgresql
 @with_short_leases
 @pytest.mark.parametrize("ends", ["well", "badly"])
-def test_a_worker_that_slept_past_its_lease_changes_nothing_but_its_own_line_of_the_log(
-    setup: Setup, ends: str
-) -> None:
+def test_a_worker_that_overslept_its_lease_changes_only_its_log_line(setup: Setup, ends: str) -> None:
     held, let_go = setup.receivers.holding()
     asleep, awake = setup.workers
 
@@ -280,7 +274,7 @@ def test_two_workers_share_what_is_due_and_send_nothing_twice(setup: Setup) -> N
     assert set(setup.outcomes()) == {"ok"}
 
 
-def test_a_worker_that_is_not_notified_of_a_commit_finds_what_is_due(setup: Setup) -> None:
+def test_a_worker_without_notifications_finds_due_rows(setup: Setup) -> None:
     worker = setup.workers[0].start().wait_until_it_runs()
     setup.receiver.choose = in_turn(plain(500))
     setup.hooks.publish()

@@ -29,7 +29,7 @@ def test_a_body_too_large_for_django_is_answered_with_413(verifier: Verifier, en
         assert verified(verifier)(view)(posted(b"a" * 11, environ)).status_code == 413
 
 
-def test_a_body_that_was_read_before_is_an_error_that_names_the_suspects(verifier: Verifier, body: bytes) -> None:
+def test_the_error_for_a_consumed_body_names_the_suspects(verifier: Verifier, body: bytes) -> None:
     request = posted(body, {})
     request.read()
     with pytest.raises(RuntimeError, match=r"middleware.*request\.data"):

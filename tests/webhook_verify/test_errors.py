@@ -25,7 +25,7 @@ def test_every_reason_is_explained() -> None:
 
 
 @pytest.mark.parametrize("reason", EXPLANATIONS)
-def test_an_error_survives_pickling_and_copying_and_asks_for_no_retry(reason: str) -> None:
+def test_an_error_survives_copies_and_asks_for_no_retry(reason: str) -> None:
     assert WebhookVerificationError(reason).http_status == (413 if reason == "body_too_large" else 400)
     for error in (WebhookVerificationError(reason), PayloadError(reason)):
         for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):

@@ -29,7 +29,7 @@ def test_a_model_gets_the_parsed_body(verifier: Verifier, body: bytes, headers: 
     assert client.post("/webhooks", content=body, headers=headers).json()["data"]["object"]["name"] == "Åse"
 
 
-def test_a_body_the_model_refuses_is_answered_with_400_and_without_the_body(
+def test_a_body_that_the_model_refuses_is_400_without_the_body(
     remembering: Verifier, seen: MemorySeenStore, body: bytes, headers: dict[str, str]
 ) -> None:
     response = client_of(webhook(remembering, model=list[int])).post("/webhooks", content=body, headers=headers)
@@ -61,7 +61,7 @@ def test_a_body_that_the_route_declares_is_still_verified_as_it_came(
     assert TestClient(app).post("/webhooks", content=body + b" ", headers=headers).status_code == 400
 
 
-def test_an_application_with_its_own_error_handler_keeps_it_for_its_own_errors(verifier: Verifier, body: bytes) -> None:
+def test_an_application_keeps_its_error_handler_for_its_own_errors(verifier: Verifier, body: bytes) -> None:
     app = FastAPI()
 
     @app.exception_handler(HTTPException)

@@ -80,7 +80,7 @@ def test_a_body_that_is_no_event_verifies_all_the_same(
         (lambda body: json.dumps(json.loads(body), indent=2).encode(), "parsed and encoded again"),
     ],
 )
-def test_a_changed_body_exits_with_11_the_reason_and_a_hint_at_the_change(
+def test_a_changed_body_exits_with_11_and_a_hint_at_the_change(
     change: Callable[[bytes], bytes], hint: str | None, check: Check, saved: SimpleNamespace
 ) -> None:
     saved.body.write_bytes(change(saved.body.read_bytes()))
@@ -107,7 +107,7 @@ def test_old_delivery_prints_a_hint(check: Check, saved: SimpleNamespace, header
     assert main([*given, str(saved.body)]) == 0
 
 
-def test_the_body_may_come_from_standard_input_and_the_secret_from_the_environment(
+def test_standard_input_gives_the_body_and_the_environment_the_secret(
     monkeypatch: pytest.MonkeyPatch, body: bytes, headers: dict[str, str], secret: str, now: int
 ) -> None:
     monkeypatch.setenv("BOOKING_WEBHOOK_SECRET", f"whsec_old,{secret}")

@@ -88,7 +88,7 @@ def test_is_valid_raises_on_misuse(body: bytes, headers: dict[str, str], secret:
 
 # The vectors have every other combination of tolerance and time, with its reason.
 @pytest.mark.parametrize(("tolerance", "later"), [(300, -300.5), (300, float("nan")), (float("inf"), float("nan"))])
-def test_a_time_half_a_second_too_new_and_a_time_that_is_no_number_are_refused(
+def test_a_time_too_new_by_half_a_second_is_refused(
     tolerance: float, later: float, body: bytes, headers: Any, secret: str, now: int
 ) -> None:
     assert not is_valid(body, headers, secret, tolerance=tolerance, now=now + later)
@@ -228,7 +228,7 @@ def test_unwrap_returns_the_delivery_and_the_parsed_body(
     assert verifier.unwrap(body, headers, loads=len)[1] == len(body)
 
 
-def test_a_body_the_parser_refuses_is_a_payload_error_and_not_remembered_as_seen(
+def test_an_unparsable_body_is_a_payload_error_and_not_remembered(
     remembering: Verifier, body: bytes, headers: dict[str, str]
 ) -> None:
     with pytest.raises(PayloadError) as caught:

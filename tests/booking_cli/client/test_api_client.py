@@ -84,7 +84,7 @@ def test_a_flag_wins_over_the_environment(
     ("variable", "value", "what"),
     [("BOOKING_API_KEY", "svc_other_secret", "key"), ("BOOKING_BASE_URL", "http://127.0.0.1:1", "base URL")],
 )
-def test_a_variable_that_contradicts_the_profile_asked_for_is_an_error_that_names_both(
+def test_the_error_names_the_profile_and_the_variable_that_contradicts_it(
     booking: Booking, home: Any, environment: Environment, variable: str, value: str, what: str
 ) -> None:
     environment(variable, value)
@@ -103,7 +103,7 @@ def test_a_variable_that_says_the_same_as_the_profile_is_no_contradiction(
     assert (shown.code, shown.err) == (0, "")
 
 
-def test_a_profile_of_an_option_or_a_variable_that_does_not_exist_is_named_with_those_that_do(
+def test_the_error_for_an_unknown_profile_lists_the_existing_ones(
     booking: Booking, home: Any, environment: Environment
 ) -> None:
     refused = booking("whoami", "--profile", "work", "-o", "json")
@@ -129,7 +129,7 @@ def test_a_name_that_no_profile_can_have_is_refused(booking: Booking, home: Any,
         ("svc with spaces", "http://127.0.0.1:1", ExitCode.USAGE, "bad_setting", None),
     ],
 )
-def test_a_key_or_an_address_that_is_missing_or_makes_no_sense_is_refused(
+def test_a_missing_or_senseless_key_or_address_is_refused(
     booking: Booking, environment: Environment, key: str, url: str, exit_code: ExitCode, code: str, hint: str | None
 ) -> None:
     environment("BOOKING_API_KEY", key)
@@ -254,7 +254,7 @@ def keys_sent(canned: Any) -> list[str]:
     return [headers["idempotency-key"] for _, _, headers in canned.asked]
 
 
-def test_every_run_has_a_key_of_its_own_and_every_attempt_the_same(booking: Booking, canned: Any) -> None:
+def test_attempts_of_one_run_share_a_key_and_runs_do_not(booking: Booking, canned: Any) -> None:
     canned.answers = [(503, error("service_unavailable")), (201, b"{}")]
     assert [booking(*CREATE).code, booking(*CREATE).code] == [0, 0]
     first, again, second = keys_sent(canned)

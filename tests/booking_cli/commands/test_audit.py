@@ -121,7 +121,7 @@ def test_neither_a_refused_change_nor_a_dry_run_has_an_entry(fjord: Booking) -> 
     assert entries(fjord) == before
 
 
-def test_a_command_of_many_transactions_has_its_entry_in_the_first_that_is_committed(
+def test_the_first_committed_transaction_of_a_command_has_its_audit_entry(
     fjord: Booking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 

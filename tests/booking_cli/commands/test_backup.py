@@ -111,7 +111,7 @@ def selling(world: World) -> Iterator[list[str]]:
         thread.join()
 
 
-def test_backups_under_load_hold_every_booking_that_was_made_before_and_restore_clean(
+def test_a_backup_under_load_restores_every_earlier_booking(
     sold: World,
     booking: Booking,
     file: Path,

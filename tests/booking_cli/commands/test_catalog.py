@@ -188,7 +188,7 @@ IN_CHILE = {"starts_at": "2027-01-01T10:00:00-03:00", "seats_total": 1}
         ({"departures": [IN_CHILE]}, "--other-timezone", "/experiences/0/departures/0/starts_at"),
     ],
 )
-def test_a_file_of_another_currency_or_zone_is_refused_unless_it_is_meant(
+def test_a_file_of_another_currency_or_zone_needs_an_option(
     fjord_on_both: Booking, file: Callable[[Any], str], odd: dict[str, Any], option: str, field: str
 ) -> None:
     path = file({"experiences": [KAYAK | odd]})
@@ -243,7 +243,7 @@ def interrupt(patched: pytest.MonkeyPatch, transaction: int) -> None:
 @pytest.mark.parametrize(
     ("option", "transaction", "there"), [((), 2, 1000), (("--atomic",), 1, 0)], ids=["in batches", "atomic"]
 )
-def test_an_import_that_is_interrupted_says_what_is_imported_and_the_same_again_completes_it(
+def test_the_same_import_completes_an_interrupted_one(
     fjord_on_both: Booking,
     large: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -320,9 +320,7 @@ def test_an_import_on_a_terminal_shows_its_progress(
     assert "importing" not in screen
 
 
-def test_of_two_organizations_that_a_catalogue_gave_the_same_ids_none_is_changed_by_chance(
-    fjord_on_both: Booking, file: Callable[[Any], str]
-) -> None:
+def test_an_id_that_two_organizations_share_is_ambiguous(fjord_on_both: Booking, file: Callable[[Any], str]) -> None:
     booking, card, guest = fjord_on_both, "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07", "0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21"
     create = ("--name", "Alps", "--timezone", "Europe/Zurich", "--currency", "CHF")
     assert booking("orgs", "create", "--slug", "alps", *create).code == 0

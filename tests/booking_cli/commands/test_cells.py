@@ -48,7 +48,7 @@ def test_a_cell_is_created_listed_and_used(celled: Booking, environment: Environ
     assert [each["action"] for each in entries] == ["keys.create", "orgs.create", "cells.create"]
 
 
-def test_a_cell_that_is_away_is_a_finding_and_does_not_keep_others_from_an_upgrade(celled: Booking) -> None:
+def test_an_unavailable_cell_is_a_finding_and_others_are_upgraded(celled: Booking) -> None:
     celled("cells", "create", "c2")
     upgraded = celled("db", "upgrade", "--json")
     assert (upgraded.code != 0, "cell aw" in upgraded.err) == (True, True)

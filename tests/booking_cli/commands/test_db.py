@@ -25,7 +25,7 @@ def test_upgrade_makes_the_database_and_says_what_it_did(sqlite_file: Path, book
     assert booking("db", "upgrade", "--json").json == {"previous": revisions.head(), "revision": revisions.head()}
 
 
-def test_a_database_that_is_not_in_utf8_is_refused_with_the_command_that_makes_another(
+def test_the_refusal_of_a_database_not_in_utf8_shows_the_command(
     booking: Booking, environment: Environment, postgres_server: str
 ) -> None:
     """Without a locale, as on a minimal Debian, createdb makes one in SQL_ASCII, whose texts are bytes to clients."""

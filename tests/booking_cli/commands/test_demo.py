@@ -91,7 +91,7 @@ def test_the_demo_is_an_object_in_json(booking: Booking, tmp_path: Path, monkeyp
 
 
 @pytest.mark.exhaustive(but="sqlite")
-def test_the_demo_has_deliveries_of_every_state_and_the_doctor_finds_only_the_dead_ones(
+def test_the_demo_has_every_delivery_state_and_only_dead_ones_are_findings(
     stored_on_both: Booking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     do_not_serve(monkeypatch)

@@ -145,7 +145,7 @@ def test_a_departure_is_cancelled_with_its_bookings_and_the_money_is_reported(
     assert (again.code, again.json["data"]) == (ExitCode.OK, [])
 
 
-def test_a_dry_run_lists_the_bookings_and_the_money_and_changes_nothing(
+def test_a_dry_run_lists_bookings_with_their_refunds_and_changes_nothing(
     staff: Booking, ops: Operations, departure: str
 ) -> None:
     sold(ops, departure, 3)

@@ -129,7 +129,7 @@ def test_without_a_way_for_mails_the_settings_wait_for_a_person(
     [(0, "'AAAA'"), (1, "'v2.00000000.AAAA'"), (2, "substr(code_sealed, 1, 40)")],
     ids=["oldest", "middle", "newest"],
 )
-def test_a_damaged_value_is_named_with_its_remedy_and_no_key_is_blamed(
+def test_a_damaged_value_has_its_remedy_and_no_key_is_blamed(
     fjord_on_both: Booking, fresh_database_url: str, place: int, text: str
 ) -> None:
     issue = ("gift-cards", "issue", "--org", "fjord-tours", "--amount", "50000", "-o", "json")
@@ -192,7 +192,7 @@ def test_a_terminal_shows_sections_and_whole_commands(
     assert lines.count(f"    fjord-tours  {SUBJECT}") == 2
 
 
-def test_a_remedy_of_several_findings_is_shown_once_and_not_all_of_many_are(
+def test_a_shared_remedy_is_shown_once_and_long_lists_are_cut(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     screen = shown(monkeypatch, capsys, 80, *[BROKEN] * 25)

@@ -41,7 +41,7 @@ def test_a_key_chooses_the_api_and_org_the_database(
     assert (in_database.code, is_in_the_database(in_database.err)) == (ExitCode.OK, True), in_database.err
 
 
-def test_a_booking_is_moved_by_its_number_with_a_key_or_with_org(booking: Booking, shop: World, number: str) -> None:
+def test_a_number_moves_a_booking_with_a_key_or_with_org(booking: Booking, shop: World, number: str) -> None:
     target = shop.departure(shop.experience(), starts_at=shop.clock() + 3 * DAY)
     moved = booking("bookings", "reschedule", number, "--departure", target, "-o", "json").json
     assert (moved["departure"]["id"], moved["change"]["money"]["settlement"]) == (target, "price_kept")

@@ -121,7 +121,7 @@ def test_the_prefix_names_a_key_in_every_command(fjord_on_both: Booking) -> None
     assert fjord_on_both("keys", "show", "svc_00000000", "-o", "json").refusal == (6, "not_found")
 
 
-def test_a_key_gets_a_name_and_scopes_and_the_trail_has_them(fjord_on_both: Booking) -> None:
+def test_an_update_of_name_or_scopes_of_a_key_is_audited(fjord_on_both: Booking) -> None:
     key = create(fjord_on_both)
     renamed = fjord_on_both("keys", "update", key["id"], "--name", "Shop", "-o", "json").json
     assert (renamed["name"], renamed["scopes"]) == ("Shop", key["scopes"])
@@ -162,7 +162,7 @@ def test_an_end_is_set_later(fjord_on_both: Booking) -> None:
     assert fjord_on_both("keys", "rotate", key["id"], "-o", "json").code == 7
 
 
-def test_a_new_key_is_the_first_line_alone_and_empty_fields_are_left_out(fjord: Booking, terminal: OnTerminal) -> None:
+def test_the_first_line_is_the_new_key_and_empty_fields_are_omitted(fjord: Booking, terminal: OnTerminal) -> None:
     _, screen = terminal(*CREATE, "-q", "--color", "never")
     key, blank, *fields = screen.splitlines()
     assert re.fullmatch(r"svc_[0-9A-Za-z]{40}", key)

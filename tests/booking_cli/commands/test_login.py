@@ -103,7 +103,7 @@ def test_a_key_that_opens_nothing_is_not_kept(log_in: Booking, ring: Ring, tmp_p
     ],
 )
 @pytest.mark.usefixtures("no_ring")
-def test_without_a_keyring_the_key_is_stored_in_a_file_that_is_reported(
+def test_login_without_a_keyring_reports_the_file_of_the_key(
     booking: Booking,
     key: str,
     typed: Callable[[str], None],
@@ -154,7 +154,7 @@ def test_a_locked_keyring_is_found_out_before_anything_is_asked(log_in: Booking,
 
 
 @pytest.mark.usefixtures("no_ring")
-def test_a_key_is_kept_in_a_file_of_its_own_until_the_next_login_and_the_logout(
+def test_the_next_login_rewrites_the_key_file_and_logout_removes_it(
     booking: Booking, log_in: Booking, key: str, shop: World, tmp_path: Path
 ) -> None:
     file, second = tmp_path / "kept.key", shop.key()
@@ -215,7 +215,7 @@ def test_a_person_who_types_no_key_gets_an_error(terminal: OnTerminal, shop: Wor
     assert "EOFError" not in screen
 
 
-def test_on_a_terminal_a_person_is_asked_and_the_key_is_not_shown(
+def test_a_terminal_prompts_for_the_key_and_does_not_show_it(
     terminal: OnTerminal, key: str, shop: World, tmp_path: Path
 ) -> None:
     argv = ("login", "--secret-file", str(tmp_path / "kept.key"))

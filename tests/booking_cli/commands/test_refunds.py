@@ -64,9 +64,7 @@ def test_a_part_is_settled_and_the_rest_is_not_returned(staff: Booking, ops: Ope
     assert settled["summary"] == "500.00 NOK (due: 890.00 NOK) was returned by hand."
 
 
-def test_a_retry_warns_where_neither_the_installation_nor_the_organization_has_a_gateway(
-    stored_on_both: Booking, ops: Operations, departure: str
-) -> None:
+def test_a_retry_warns_when_no_gateway_is_configured(stored_on_both: Booking, ops: Operations, departure: str) -> None:
     first, second = waiting(ops, departure, "pi_1"), waiting(ops, departure, "pi_2")
     assert "BOOKING_STRIPE_API_KEY is not set here" in stored_on_both("refunds", "retry", first).err
     account = {"api_key": "sk_test_of_ours", "webhook_secret": "whsec_of_an_endpoint"}

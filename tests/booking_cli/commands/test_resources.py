@@ -95,9 +95,7 @@ def test_a_window_wider_than_the_api_takes_is_asked_for_in_parts(booking: Bookin
     ],
     ids=lambda argv: " ".join(argv[-2:]),
 )
-def test_what_is_no_day_no_id_and_no_count_of_a_tier_is_not_sent(
-    booking: Booking, canned: Any, argv: tuple[str, ...]
-) -> None:
+def test_an_invalid_day_id_or_tier_count_is_not_sent(booking: Booking, canned: Any, argv: tuple[str, ...]) -> None:
     assert booking(*argv, "-o", "json").refusal == (ExitCode.USAGE, "usage")
     assert canned.asked == []
 
@@ -121,9 +119,7 @@ def test_a_booking_is_moved_over_http(booking: Booking, shop: World, departure: 
     assert booking(*back, "--api", "--org", "fjord-tours").code == ExitCode.USAGE
 
 
-def test_the_party_of_a_booking_is_changed_over_http_and_in_the_database(
-    booking: Booking, shop: World, departure: str
-) -> None:
+def test_a_party_is_changed_over_http_and_in_the_database(booking: Booking, shop: World, departure: str) -> None:
     booked = book(booking, departure).json
     change = ("bookings", "change-party", str(booked["booking_number"]), "-o", "json")
     tried = booking(*change, "--guest", "adult=3", "--dry-run").json
@@ -245,16 +241,14 @@ def test_mail_and_notice_can_be_left_out(booking: Booking, shop: World, departur
     assert [row["kind"] for row in shop.rows(tables.effects) if "mail" in str(row["kind"])] == []
 
 
-def test_a_departure_that_is_no_id_is_refused_in_words_with_the_list_of_departures(
-    booking: Booking, shop: World
-) -> None:
+def test_the_refusal_of_an_invalid_departure_id_refers_to_the_departures(booking: Booking, shop: World) -> None:
     refused = book(booking, "tomorrow")
     assert refused.refusal == (8, "validation_failed")
     assert refused.error["message"].startswith("departure_id: must be a UUID, such as ")
     assert refused.error["hint"] == "booking availability lists the departures"
 
 
-def test_an_endpoint_of_a_private_network_is_refused_with_the_command_for_it(booking: Booking, shop: World) -> None:
+def test_the_refusal_of_a_private_endpoint_shows_the_command_for_it(booking: Booking, shop: World) -> None:
     refused = booking("webhooks", "create", "--url", "https://10.0.0.1/", "--event", "booking.created", "-o", "json")
     assert (refused.code, refused.error["details"][0]["reason"]) == (8, "address_not_public")
     assert "booking webhooks listen" in refused.error["hint"]
@@ -274,7 +268,7 @@ def test_staff_confirms_and_moves_a_booking(booking: Booking, shop: World, depar
 @pytest.mark.parametrize(
     ("wanted", "message"), [(UNKNOWN, "There is no such departure."), ("nowhere", "There is no departure 'nowhere'.")]
 )
-def test_a_departure_that_is_not_there_is_distinguished_from_a_booking_that_is_not(
+def test_a_missing_departure_and_a_missing_booking_are_distinguished(
     booking: Booking, shop: World, departure: str, wanted: str, message: str
 ) -> None:
     pending = Operations(shop).check_out(departure)["id"]
@@ -386,7 +380,7 @@ def test_a_follower_that_wants_nothing_old_begins_at_the_end(
     assert seen == ["4\n"]
 
 
-def test_a_follower_from_an_instant_without_an_offset_takes_it_for_the_organizations(
+def test_a_follower_reads_an_instant_without_offset_in_the_organizations_zone(
     booking: Booking, shop: World, departure: str, process: Process, environment: Environment
 ) -> None:
     environment("TZ", "America/Los_Angeles")  # where it is so late only nine hours after

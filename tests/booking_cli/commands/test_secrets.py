@@ -99,9 +99,7 @@ def test_a_check_that_is_neither_refused_nor_warned_of_is_no_setting(
 
 
 @pytest.mark.parametrize("key", ["changeme", "changeme" * 8, "a" * 64])
-def test_a_weak_key_is_refused_with_a_line_that_says_how_to_make_one(
-    booking: Booking, environment: Environment, key: str
-) -> None:
+def test_the_refusal_of_a_weak_key_says_how_to_make_one(booking: Booking, environment: Environment, key: str) -> None:
     environment("BOOKING_SECRET_KEY", key)
     refused = booking("serve", "--json")
     assert refused.refusal == (2, "bad_setting")

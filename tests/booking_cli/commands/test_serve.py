@@ -184,7 +184,7 @@ SETTINGS = ("--port", "--health-port", METRICS)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_port_that_is_taken_is_refused_in_a_sentence_that_names_its_setting(
+def test_the_refusal_of_a_used_port_names_its_setting(
     booking: Booking, environment: Environment, tmp_path: Path, setting: str
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -196,7 +196,7 @@ def test_a_port_that_is_taken_is_refused_in_a_sentence_that_names_its_setting(
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_port_that_is_taken_after_the_check_is_refused_without_a_traceback(
+def test_a_port_used_after_the_check_is_refused_without_a_traceback(
     booking: Booking, environment: Environment, monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
     """Two processes that start together both find the port free."""

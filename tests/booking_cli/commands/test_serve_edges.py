@@ -81,7 +81,7 @@ def test_a_request_that_is_not_clear_is_refused_in_the_contracts_shape(address: 
     refused(response, 400, "validation_failed")
 
 
-def test_a_head_of_50_mib_is_refused_when_64_kib_of_it_have_come(address: Address) -> None:
+def test_a_head_of_50_mib_is_refused_after_its_first_64_kib(address: Address) -> None:
     """The service once read all of it, for fourteen seconds, and did nothing else meanwhile."""
     with connected(address) as client:
         client.sendall(GET + b"X: " + b"a" * 65_536)

@@ -43,7 +43,7 @@ def test_a_process_that_starts_while_the_database_recovers_runs_when_it_has(
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])
-def test_after_the_wait_it_ends_with_the_exit_code_of_a_server_error(
+def test_after_the_wait_the_exit_code_is_that_of_a_server_error(
     command: str, booking: Booking, environment: Environment, postgres_server: str
 ) -> None:
     refusing = make_url(postgres_server).set(host="127.0.0.1", port=free_port(), query={})

@@ -67,9 +67,7 @@ def test_what_could_be_meant_in_two_ways_is_refused(text: str, currency: str, sa
         ("2899", 290_000, "KWD"),
     ],
 )
-def test_an_amount_that_was_probably_meant_in_the_major_unit_needs_an_answer(
-    text: str, open_minor: int, currency: str
-) -> None:
+def test_an_amount_that_looks_like_major_units_needs_an_answer(text: str, open_minor: int, currency: str) -> None:
     cli, minor = Cli(), parse_amount(text, currency)
     with pytest.raises(Question):
         amounts.require_intended(cli, text, minor, open_minor, currency)

@@ -66,7 +66,7 @@ def test_a_single_thing_on_a_terminal_shows_what_is_in_it(capsys: pytest.Capture
         *[(5, 4, "######"), (0, 0, "......")],
     ],
 )
-def test_a_bar_is_empty_only_for_nothing_and_full_only_for_the_whole(
+def test_only_zero_has_an_empty_bar_and_only_the_whole_a_full(
     monkeypatch: pytest.MonkeyPatch, part: int, whole: int, drawn: str
 ) -> None:
     assert formatting.bar(part, whole, 6) == drawn.replace("#", "█").replace(".", "░")
@@ -101,7 +101,7 @@ def test_a_table_separates_thousands_and_a_pipe_does_not(
         assert written(capsys).split(maxsplit=1)[1].strip() == expected
 
 
-def test_a_title_is_the_last_part_of_a_path_that_no_other_ends_with() -> None:
+def test_a_title_is_the_shortest_unique_end_of_its_path() -> None:
     paths = ("id", "customer.name", "departure.id", "totals.total")
     assert list(tables.titles_of(paths).values()) == ["id", "name", "departure.id", "total"]
 
@@ -234,7 +234,7 @@ def test_no_control_character_reaches_the_terminal(capsys: pytest.CaptureFixture
         (io.StringIO, "auto", {"GITHUB_ACTIONS": "true"}, False),
     ],
 )
-def test_color_is_chosen_for_a_terminal_or_a_pipe_by_the_option_and_the_environment(
+def test_color_follows_the_output_the_option_and_the_environment(
     environment: Environment, stream: type[io.StringIO], choice: str, variables: dict[str, str], expected: bool
 ) -> None:
     for name, value in variables.items():

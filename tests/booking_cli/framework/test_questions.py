@@ -104,7 +104,7 @@ class Asking:
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_nothing_is_changed_until_a_person_is_asked_about_the_thing_as_it_is_and_answers_yes(
+def test_nothing_changes_until_a_person_answers_the_question_with_yes(
     booking: Booking, shop: World, terminal: OnTerminal, name: str
 ) -> None:
     build, question = QUESTIONS[name]

@@ -81,7 +81,7 @@ def test_a_secret_that_would_not_be_shown_is_not_made(booking: Booking, shop: Wo
 
 
 @pytest.mark.parametrize("name", MAKING)
-def test_a_secret_that_could_not_be_shown_is_named_with_the_command_for_it(
+def test_the_error_for_an_unshown_secret_names_the_command_for_it(
     booking: Booking, shop: World, process: Process, nobody_reads: int, name: str
 ) -> None:
     making = Making(booking, shop)
@@ -95,7 +95,7 @@ def test_a_secret_that_could_not_be_shown_is_named_with_the_command_for_it(
 
 
 @pytest.mark.parametrize(("name", "output"), [*zip(MAKING, ("tsv", "json", "tsv", "json", "tsv"), strict=True)])
-def test_a_closed_pipe_is_no_failure_once_the_secret_is_in_its_file(
+def test_a_closed_pipe_is_no_failure_after_the_secret_is_stored(
     booking: Booking, shop: World, process: Process, nobody_reads: int, tmp_path: Path, name: str, output: str
 ) -> None:
     argv = Making(booking, shop).commands[name]
@@ -105,7 +105,7 @@ def test_a_closed_pipe_is_no_failure_once_the_secret_is_in_its_file(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is full")
-def test_a_full_disk_behind_stdout_does_not_say_that_the_kept_secret_is_lost(
+def test_a_full_disk_behind_stdout_does_not_report_a_lost_secret(
     booking: Booking, shop: World, process: Process, tmp_path: Path
 ) -> None:
     argv = ("keys", "create", "--org", shop.organization.slug, "--name", "y", "--secret-file", "kept")
@@ -116,9 +116,7 @@ def test_a_full_disk_behind_stdout_does_not_say_that_the_kept_secret_is_lost(
     assert (tmp_path / "kept").read_text().startswith("svc_")
 
 
-def test_a_reader_of_stderr_who_has_gone_keeps_no_command_from_its_work(
-    booking: Booking, shop: World, process: Process, nobody_reads: int
-) -> None:
+def test_a_closed_stderr_stops_no_command(booking: Booking, shop: World, process: Process, nobody_reads: int) -> None:
     slug = shop.organization.slug
     out, _ = (started := process("orgs", "set", slug, "name=New", "-v", stderr=nobody_reads)).communicate()
     assert (started.returncode, "name\tNew" in out) == (0, True)

@@ -162,7 +162,7 @@ def test_no_table_is_wider_than_its_terminal(recorded_terminal: RecordedTerminal
         assert len(drawn(recorded_terminal, width, items, columns, truncated)) >= len(items)
 
 
-def test_a_name_that_is_too_long_ends_in_an_ellipsis_and_a_pipe_gets_all_of_it(
+def test_an_ellipsis_cuts_a_long_name_except_in_a_pipe(
     recorded_terminal: RecordedTerminal, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Renderer().many(BOOKINGS, bookings.COLUMNS, truncated=bookings.TRUNCATED)
@@ -174,7 +174,7 @@ def test_a_name_that_is_too_long_ends_in_an_ellipsis_and_a_pipe_gets_all_of_it(
     assert "…" not in lines[0]
 
 
-def test_what_a_short_column_does_not_need_is_left_to_a_long_one() -> None:
+def test_a_long_column_gets_the_width_that_a_short_one_leaves() -> None:
     cells = {"name": ["Ada"], "title": ["x" * 60]}
     layout = Layout(cells, {"name": "name", "title": "title"}, (), {"name": 20, "title": 20})
     assert layout.fit(50) == {"name": 4, "title": 44}

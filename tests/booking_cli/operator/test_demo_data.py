@@ -44,7 +44,7 @@ def test_the_pictures_of_the_experiences_are_served_and_cached(demo: DemoOrganiz
             client.get("/demo/pictures/none.svg")
 
 
-def test_a_norwegian_guest_of_the_norwegian_operator_reads_titles_tiers_and_add_ons() -> None:
+def test_a_guest_reads_norwegian_titles_tiers_and_add_ons() -> None:
     for each in json.loads(ORGANIZATIONS[0].catalogue.read_text())["experiences"]:
         texts = each["translations"]["nb"]
         assert texts["title"] != each["title"]

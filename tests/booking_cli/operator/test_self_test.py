@@ -64,7 +64,7 @@ def test_every_step_passes_and_nothing_is_left(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
-def test_on_postgresql_it_plays_as_often_as_one_likes_and_takes_its_receiver_away(
+def test_the_self_test_repeats_on_postgresql_and_removes_its_receiver(
     stored_on_both: Booking, fresh_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     booking = stored_on_both

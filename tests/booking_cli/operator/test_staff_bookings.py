@@ -164,7 +164,7 @@ def paid(ops: Operations, *, starts_in: int = 2 * DAY) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("code", ["admin", "agent"])
-def test_a_booking_is_cancelled_for_staff_or_an_agent_and_the_money_is_reported(
+def test_a_cancellation_by_staff_or_an_agent_reports_the_money(
     stored_on_both: Booking, ops: Operations, code: str
 ) -> None:
     booked = paid(ops)
@@ -191,7 +191,7 @@ def test_staff_decides_what_goes_back(staff: Booking, ops: Operations, refund: s
     assert ops.world.examine() == []
 
 
-def test_a_dry_run_writes_nothing_and_shows_the_booking_as_it_would_be(staff: Booking, ops: Operations) -> None:
+def test_a_dry_run_shows_the_future_booking_and_writes_nothing(staff: Booking, ops: Operations) -> None:
     booked = paid(ops)
     with nothing_changes(ops.world):
         shown = staff("cancel", booked["id"], "--reason-code", "admin", "--dry-run").json

@@ -134,9 +134,7 @@ def test_a_comma_list_rotates_secret_keys() -> None:
         ({}, False),
     ],
 )
-def test_without_a_mail_server_and_a_folder_postgresql_warns_that_no_mail_is_sent(
-    given: dict[str, str], warns: bool
-) -> None:
+def test_postgresql_without_mail_server_or_folder_warns_about_unsent_mail(given: dict[str, str], warns: bool) -> None:
     settings = Settings.from_environment(given)
     assert settings.has_mail_transport is not warns
     assert [warning.startswith("no mail is sent: ") for warning in settings.warnings()] == [True] * warns

@@ -22,7 +22,7 @@ def test_an_id_is_a_version_7_uuid_and_later_ones_sort_later() -> None:
     assert made == sorted(made)
 
 
-def test_ids_of_one_millisecond_sort_in_their_order_also_when_the_clock_steps_back(
+def test_ids_of_one_millisecond_stay_sorted_when_the_clock_steps_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_ns = [2_000_000_000_000_000_000]
@@ -56,7 +56,7 @@ def test_a_forked_process_does_not_repeat_the_random_digits_of_its_parent() -> N
     os.close(writing)
 
 
-def test_an_api_key_is_a_prefix_and_forty_characters_that_scanners_can_check() -> None:
+def test_an_api_key_has_a_prefix_and_forty_checkable_characters() -> None:
     key = tokens.new_api_key()
     assert re.fullmatch(r"svc_[0-9A-Za-z]{40}", key)
     checksum = 0

@@ -65,9 +65,7 @@ def test_bookings_that_change_places_never_take_a_seat_twice(ops: Operations, tw
     assert (ops.taken(first), ops.taken(second)) == (2, 4)
 
 
-def test_parties_that_grow_and_bookings_that_move_in_never_take_a_seat_twice(
-    ops: Operations, two: tuple[str, str]
-) -> None:
+def test_growing_parties_and_moving_bookings_never_take_a_seat_twice(ops: Operations, two: tuple[str, str]) -> None:
     first, second = two
     growing, moving = [ops.book(first)["id"] for _ in range(2)], [ops.book(second, 2)["id"] for _ in range(2)]
     for _ in range(ROUNDS // 2):
@@ -160,9 +158,7 @@ def test_a_cancellation_and_a_move_that_meet_leave_the_seats_right(ops: Operatio
     assert ops.event_types().count("booking.cancelled") == ROUNDS
 
 
-def test_four_who_cancel_one_booking_give_its_seats_and_its_card_back_once(
-    ops: Operations, two: tuple[str, str]
-) -> None:
+def test_four_concurrent_cancellations_return_seats_and_gift_card_once(ops: Operations, two: tuple[str, str]) -> None:
     for _ in range(5):
         card_id, code = ops.issue(89000)
         booking = ops.book(two[0], 2, gift_card_code=code)["id"]

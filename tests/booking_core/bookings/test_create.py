@@ -59,7 +59,7 @@ def test_each_is_decided_on_the_seats_left_by_the_one_before(world: World, depar
     assert world.row(tables.departures, departure)["seats_taken"] == 12
 
 
-def test_what_is_refused_takes_no_number_and_leaves_no_row_but_its_answer(world: World, departure: str) -> None:
+def test_a_refused_creation_takes_no_number_and_stores_only_its_answer(world: World, departure: str) -> None:
     bad = [
         create(world, "00000000-0000-4000-8000-000000000000", "bad-key-1"),
         create(world, departure, "bad-key-2", guests=[{"tier_id": "nobody", "count": 1}]),
@@ -123,7 +123,7 @@ def test_several_departures_of_one_batch_keep_their_own_seats(world: World) -> N
 # The same key twice ----------------------------------------------------------------------------------------------
 
 
-def test_the_same_key_twice_in_a_batch_is_one_booking_and_its_replay(world: World, departure: str) -> None:
+def test_a_key_twice_in_a_batch_is_one_booking_and_its_replay(world: World, departure: str) -> None:
     creates = [create(world, departure, key) for key in ("twice-in-one", "another-key", "twice-in-one")]
     first, _, again = created(world.database, creates)
     assert (first.status, first.replayed) == (201, False)
@@ -158,7 +158,7 @@ def test_a_reuse_in_a_batch_does_not_hide_the_replay_behind_it(world: World, dep
 
 @pytest.mark.usefixtures("postgresql_only")
 @pytest.mark.parametrize("is_booked", [False, True], ids=["before its departure is locked", "after it"])
-def test_a_request_whose_key_is_in_use_is_refused_without_waiting_for_its_departure_and_its_neighbour_is_not(
+def test_a_key_in_use_is_refused_without_a_wait_for_the_departure(
     world: World, departure: str, new_world: Callable[..., World], is_booked: bool
 ) -> None:
     neighbour, free_departure = world, departure

@@ -429,7 +429,7 @@ def test_a_request_looks_up_its_own_rows(filled: Filled, name: str) -> None:
         ("bookings", lambda tx, own: bookings.organization_of(tx, own.booking)),
     ],
 )
-def test_the_owner_of_a_row_is_found_without_a_scan_of_its_table(
+def test_the_owner_of_a_row_is_found_without_a_scan(
     filled: Filled, table: str, find: Callable[[Tx, Known], object]
 ) -> None:
     (plan,) = filled.plans_of(lambda tx: find(tx, known(filled)))
@@ -460,7 +460,7 @@ def test_a_sweep_that_runs_every_second_looks_only_at_what_is_due(
     assert plan.cost <= in_empty_tables.cost + 3, str(plan)  # pages of the index, in PostgreSQL
 
 
-def test_keys_that_expire_are_looked_for_in_the_index_of_keys_without_a_warning(filled: Filled) -> None:
+def test_expiring_keys_are_found_by_the_index_of_unwarned_keys(filled: Filled) -> None:
     (plan,) = filled.plans_of(lambda tx: due_rows.organizations(tx, keys.EXPIRING))
     assert "ix_api_keys_unwarned" in plan.indexes, str(plan)
     assert not plan.scanned & LARGE, str(plan)

@@ -159,7 +159,7 @@ def test_a_hold_that_is_being_released_is_waited_for_and_never_booked(world: Wor
     assert orjson.loads(late.body)["reasons"] == ["hold_released"]
 
 
-def test_a_take_over_that_waits_for_its_hold_reads_what_became_of_it(world: World, other: World) -> None:
+def test_a_take_over_that_waited_for_its_hold_sees_its_release(world: World, other: World) -> None:
     departure = other.departure(other.experience(), seats=2)
     hold_id = Operations(other).hold(departure, 2)
     takes_over = create(other, departure, "takes-over-1", count=2, hold_id=hold_id)
@@ -195,7 +195,7 @@ def wait_for_lock(world: World) -> None:
     raise AssertionError("no transaction waits for a lock")
 
 
-def test_the_time_that_a_departure_took_is_not_waited_for_the_numbers_again() -> None:
+def test_the_wait_for_a_departure_shortens_the_wait_for_the_numbers() -> None:
     at = 10.0
     wait = LockWait(13.0, lambda: at)
     assert wait.limit(POSTGRESQL).parameters == {"timeout_ms": "3000"}

@@ -153,7 +153,7 @@ def test_what_was_paid_for_a_cancelled_booking_stays_recorded(ops: Operations, d
 
 @pytest.mark.parametrize("mode", BY_HAND)
 @pytest.mark.parametrize("amount", [TOTAL, 40_000])
-def test_what_was_taken_by_hand_is_owed_by_hand_once_and_never_sent_to_the_gateway(
+def test_a_payment_by_hand_is_owed_by_hand_once(
     ops: Operations, world: World, departure: str, mode: PaymentMode, amount: int
 ) -> None:
     booking_id = ops.book(departure, payment=mode)["id"]
@@ -189,7 +189,7 @@ def test_the_policy_and_the_refund_mode_count_by_hand_too(new_world: Callable[..
     assert outcome(ops, kept).sentence == "Nothing is returned of the 890.00 NOK that was paid by hand."
 
 
-def test_a_departure_that_is_cancelled_gives_all_back_by_card_and_by_hand(ops: Operations, world: World) -> None:
+def test_a_cancelled_departure_returns_card_payments_and_payments_by_hand(ops: Operations, world: World) -> None:
     """Also where the policy gives nothing back: that is for a guest who cancels."""
     departure = world.departure(world.experience(), starts_at=world.clock() + 2 * HOUR)
     kept = ops.check_out(departure)["id"]

@@ -49,7 +49,7 @@ def priced(
 # Prices and seats ------------------------------------------------------------------------------------------------
 
 
-def test_lines_are_priced_and_seated_by_their_tier_and_kept_as_sent() -> None:
+def test_the_tier_sets_price_and_seats_of_its_lines() -> None:
     quote = priced([("adult", 1), ("family", 2), ("adult", 2)], [("drysuit", 4)])
     assert quote.seats == 3 + 2 * 4
     assert quote.subtotal_minor == 3 * 89000 + 2 * 250000 + 4 * 15000
@@ -89,7 +89,7 @@ def test_what_is_not_offered_is_refused_by_name(guests: Lines, add_ons: Lines | 
     assert [(each.field, each.reason) for each in refusal.value.details] == [(field, reason)]
 
 
-def test_without_the_add_ons_app_any_add_on_is_refused_and_none_is_not() -> None:
+def test_without_the_add_ons_app_every_add_on_is_refused() -> None:
     without = replace(ORGANIZATION, add_ons_app=False)
     assert priced([("adult", 1)], [], of=without).subtotal_minor == 89000
     with pytest.raises(Unprocessable) as refusal:
@@ -205,9 +205,7 @@ def test_a_discount_lies_between_nothing_and_everything() -> None:
         *((2.5, total, fee) for total, fee in ((0, 0), (19, 0), (20, 1), (59, 1), (60, 2), (89000, 2225))),
     ],
 )
-def test_the_fee_on_site_is_of_the_percentage_as_it_was_set_and_rounded_half_up(
-    percent: float, total: int, fee: int
-) -> None:
+def test_the_fee_on_site_uses_the_exact_percentage_rounded_half_up(percent: float, total: int, fee: int) -> None:
     organization = replace(ORGANIZATION, on_site_fee_percent=percent)
     assert pricing.on_site_fee(organization, PaymentMode.PAY_ON_SITE, total) == fee
     assert pricing.on_site_fee(organization, PaymentMode.INVOICE, total) == 0

@@ -161,7 +161,7 @@ def test_only_what_was_never_confirmed_is_abandoned(ops: Operations, world: Worl
     ],
 )
 @pytest.mark.parametrize("notify_staff", [True, False])
-def test_guest_and_staff_hear_of_a_change_whatever_was_said_of_the_notice_of_the_creation(
+def test_a_change_is_mailed_although_the_creation_was_not(
     new_world: Callable[..., World], verb: str, kinds: list[str], notify_staff: bool
 ) -> None:
     world = new_world(notify_staff=notify_staff)
@@ -180,9 +180,7 @@ def paid(ops: Operations, departure: str, **over: Any) -> str:
     return str(booking["id"])
 
 
-def test_card_and_gift_card_get_their_parts_back_and_cancelling_again_changes_nothing(
-    ops: Operations, world: World, departure: str
-) -> None:
+def test_a_cancellation_returns_the_parts_of_card_and_gift_card(ops: Operations, world: World, departure: str) -> None:
     card_id, code = ops.issue(50000)
     booking_id = paid(ops, departure, gift_card_code=code)
     cancelled = ops.cancel(booking_id)

@@ -84,13 +84,13 @@ def test_an_address_in_any_case_is_the_customer_it_belongs_to(world: World, emai
     assert len(feed(world)) == 1
 
 
-def test_consent_is_recorded_when_it_is_given_and_a_blank_phone_is_no_phone(world: World) -> None:
+def test_consent_has_its_time_and_a_blank_phone_is_no_phone(world: World) -> None:
     shown, _ = create(world, CustomerCreate(email="ola@example.com", name="Ola", email_subscription=True, phone=""))
     assert (shown["email_subscription"], shown["phone"]) == (True, None)
     assert get(world, shown["id"])["email_subscription"] is True
 
 
-def test_many_who_create_one_address_at_once_get_one_customer_and_one_event(world: World) -> None:
+def test_concurrent_creations_of_one_address_make_one_customer_and_one_event(world: World) -> None:
     outcomes = together(*[partial(create, world)] * 8)
     assert sorted(created for _, created in outcomes) == [False] * 7 + [True]
     assert len({shown["id"] for shown, _ in outcomes}) == 1

@@ -65,7 +65,7 @@ def test_gift_cards_without_their_codes_and_their_mails_are_found_by_address(api
     assert [each["recipient"] for each in found["mails"]] == ["ada@CANARY.example"]
 
 
-def test_every_text_of_a_table_with_personal_data_says_whether_it_is_personal() -> None:
+def test_every_text_column_of_a_personal_table_is_classified() -> None:
     """A new table has to be looked at here, and a new column has to be erased."""
     unclassified = {
         f"{table.name}.{column.name}"

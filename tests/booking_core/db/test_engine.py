@@ -235,7 +235,7 @@ def test_statements_end_that_wait_for_a_server_that_another_one_found_frozen(
         remote.database.write(work)
 
 
-def test_of_several_hosts_the_one_that_answers_is_taken_and_tried_first_then(
+def test_the_host_that_answers_is_tried_first_from_then_on(
     new_database_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = make_url(new_database_url("postgresql"))
@@ -270,7 +270,7 @@ def test_who_is_in_no_hurry_waits(remote: World, monkeypatch: pytest.MonkeyPatch
     database.close()
 
 
-def test_a_file_that_somebody_else_holds_is_waited_for_once_by_all_that_came_together(
+def test_all_writes_of_a_batch_wait_once_for_a_locked_file(
     new_database_url: Callable[[str], str], clock: FixedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.01)
@@ -298,7 +298,7 @@ def test_a_server_that_cannot_be_reached_is_tried_once(monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("postgresql_only")
-def test_how_a_transaction_ended_can_be_asked_later_and_not_before_it_did(
+def test_the_outcome_of_a_transaction_is_known_only_after_its_end(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "OUTCOME_TIMEOUT_S", 0.001)

@@ -43,9 +43,7 @@ def test_the_names_of_the_files_say_what_alembic_finds() -> None:
     assert revisions.head() == scripts.get_current_head()
 
 
-def test_a_schema_that_is_newer_by_additions_is_used_and_any_other_is_refused(
-    url: str, release: Release, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_additions_make_a_newer_schema_usable(url: str, release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
     assert state(url) is revisions.SchemaState.CURRENT
     before, own_head = revisions.folders, revisions.head()
     release(COLUMN, INDEX)
@@ -72,7 +70,7 @@ def test_nothing_to_upgrade_takes_no_lock(url: str) -> None:
         assert revisions.current(url) == revisions.head()
 
 
-def test_a_table_in_use_is_tried_again_and_the_revisions_before_are_kept(
+def test_a_table_in_use_is_retried_and_earlier_revisions_stay(
     url: str, release: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release(TABLE, COLUMN)

@@ -134,7 +134,7 @@ def test_a_permit_that_is_handed_over_at_the_last_moment_is_kept() -> None:
     assert not permits._has_given_up(turn), "it was handed over: the thread has it"
 
 
-def test_a_lane_that_always_has_work_lets_another_write_after_the_transaction_in_hand(
+def test_a_busy_lane_lets_another_write_after_its_current_transaction(
     new_database_url: Callable[[str], str], clock: FixedClock
 ) -> None:
     """On SQLite, which has one writer: the transactions of two lanes alternate, however many one of them has."""

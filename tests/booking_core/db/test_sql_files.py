@@ -39,7 +39,7 @@ def statements(module: str) -> list[tuple[str, str | None]]:
 
 
 @pytest.mark.parametrize("module", FILES)
-def test_a_file_and_its_statements_begin_with_a_comment_that_says_what_they_are(module: str) -> None:
+def test_each_sql_file_and_each_statement_begins_with_a_comment(module: str) -> None:
     lines = content(module).splitlines()
     name = module.rpartition(".")[2]
     assert lines[0].startswith("-- Checks of " if module.startswith(DOCTOR) else f"-- The statements of {name}.py")

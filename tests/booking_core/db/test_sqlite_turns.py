@@ -73,7 +73,7 @@ def test_only_processes_beside_the_serving_one_pause(
     assert not paused
 
 
-def test_a_lock_that_is_released_is_taken_without_a_long_pause_between_two_looks(
+def test_a_released_lock_is_noticed_without_a_long_pause(
     new_database_url: Callable[[str], str], clock: FixedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process looks many times while another one holds the lock."""

@@ -225,7 +225,7 @@ def test_a_savepoint_sends_its_rows_before_it_is_released(world: World, statemen
     assert (entries(world), counters(world)) == (["inside"], (1, 0))
 
 
-def test_a_table_is_written_behind_those_that_it_refers_to_and_all_else_in_its_order() -> None:
+def test_a_table_is_written_after_the_tables_that_it_refers_to() -> None:
     """Citus checks the foreign keys of each part of a statement when the part ends."""
     named = [tables.gift_card_entries, BUMP, tables.timeline, tables.bookings, tables.gift_cards, tables.customers]
     text = as_one_statement(tuple((each, ("organization_id",)) for each in named)).compiled(POSTGRESQL).text

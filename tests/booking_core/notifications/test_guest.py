@@ -98,7 +98,7 @@ def test_a_genuine_token_of_what_is_not_there_opens_nothing(mails: Mails) -> Non
     check_not_found(mails, token_of(mails, str(uuid.uuid4())))
 
 
-def test_a_key_that_is_live_opens_only_what_its_own_links_lead_to(mails: Mails) -> None:
+def test_a_live_key_opens_only_the_links_made_with_it(mails: Mails) -> None:
     """Both keys are live, but the row says that the older one made its link."""
     booking = mails.book()
     rotated = Installation(SecretKeys("a newer secret key", SECRET))

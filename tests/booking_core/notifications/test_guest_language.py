@@ -72,7 +72,7 @@ def words(text: str) -> str:
         ("sv", None, "Booking confirmed: Fjord kayak, 26 November 2026", "We look forward to seeing you."),
     ],
 )
-def test_a_guest_reads_the_language_of_the_booking_else_of_the_organization_else_english(
+def test_a_mail_falls_back_from_booking_to_organization_to_english(
     mails: Mails, locale: str | None, own: str | None, subject: str, text: str
 ) -> None:
     mails.world.change(tables.organizations, mails.world.org, language=own)
@@ -85,7 +85,7 @@ def test_a_guest_reads_the_language_of_the_booking_else_of_the_organization_else
     assert "New booking" in mails.read(OutboxKind.STAFF_BOOKING_MAIL)["Subject"]
 
 
-def test_the_identity_of_the_organization_is_in_text_and_html_and_answers_go_to_it(rich: Mails) -> None:
+def test_a_mail_identifies_the_organization_and_replies_go_to_it(rich: Mails) -> None:
     world = rich.world
     world.change(tables.organizations, world.org, logo_url="https://fjord.example/logo.png")
     write_confirmation(rich)
@@ -98,7 +98,7 @@ def test_the_identity_of_the_organization_is_in_text_and_html_and_answers_go_to_
     assert [each.addr_spec for each in rich.read(CONFIRMATION)["Reply-To"].addresses] == ["svar@fjord.example"]
 
 
-def test_the_place_the_things_to_bring_and_the_terms_are_in_text_and_html(rich: Mails) -> None:
+def test_both_parts_of_a_mail_have_place_equipment_and_terms(rich: Mails) -> None:
     write_confirmation(rich)
     for text in (rich.text(CONFIRMATION), unescape(rich.html(CONFIRMATION))):
         for known in ("At the boathouse.", "Parking is free.", "A towel", "Children with an adult."):
@@ -129,7 +129,7 @@ TEXTS = {
 }
 
 
-def test_a_guest_reads_the_texts_of_the_experience_in_the_language_of_the_booking(rich: Mails) -> None:
+def test_the_texts_of_the_experience_have_the_language_of_the_booking(rich: Mails) -> None:
     write_confirmation(rich, translations=TEXTS, locale="de-AT", suits=1)
     assert "Fjordkajak, 26. November 2026" in words(rich.read(CONFIRMATION)["Subject"])
     for text in (rich.text(CONFIRMATION), unescape(rich.html(CONFIRMATION))):
@@ -161,7 +161,7 @@ def test_staff_reads_the_texts_of_the_experience_as_they_were_written(rich: Mail
         ("fr", None, "Fjord kayak", "At the boathouse."),
     ],
 )
-def test_a_text_without_a_translation_is_in_the_organizations_language_else_as_it_was_written(
+def test_an_untranslated_text_is_in_the_organizations_language_or_the_original(
     mails: Mails, locale: str | None, own: str | None, title: str, point: str
 ) -> None:
     mails.world.change(tables.organizations, mails.world.org, language=own)
@@ -233,7 +233,7 @@ def test_no_text_to_guests_bypasses_the_catalogues(rich: Mails, monkeypatch: pyt
     assert letters_left(str(event["DESCRIPTION"])) == []
 
 
-def test_a_plain_text_is_broken_into_lines_at_blanks_that_may_be_broken() -> None:
+def test_a_plain_text_wraps_only_at_breakable_blanks() -> None:
     text = "mot " * 11 + "Cette adresse vous est réservée\N{NO-BREAK SPACE}: toute personne\r\nBcc: eve qui la possède"
     lines = rendering.wrapped(f"{text} 1\N{NARROW NO-BREAK SPACE}780").split("\n")
     assert max(map(len, lines)) <= 76

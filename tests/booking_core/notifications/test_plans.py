@@ -85,7 +85,7 @@ def explained_owner(url: str) -> str:
         pytest.param(notifications.DUE, partial(notifications.claim, lease_s=60), "ix_mails_due", id="claimed"),
     ],
 )
-def test_mails_that_are_due_are_found_by_the_index_of_due_rows_and_nothing_else_is_read(
+def test_due_mails_are_found_by_the_index_of_due_rows_alone(
     busy_url: str, world: World, work: DueWork, process: Callable[..., Any], index: str
 ) -> None:
     owner = explained_owner(busy_url)
@@ -141,7 +141,7 @@ def shown(tx: Tx, statement: Statement, **parameters: object) -> str:
     return plan
 
 
-def test_what_is_old_is_found_by_an_index_that_holds_what_has_ended_alone(kept_url: str) -> None:
+def test_old_mails_are_found_by_an_index_of_ended_ones(kept_url: str) -> None:
     database = Database(kept_url)
     bounds = {"organization_id": explained_owner(kept_url), "before": NOON + 3, "limit": 2_000}
     purged = as_json([{"organization_id": "00000000-0000-4000-8000-000000000000", "key": "x"}])
@@ -155,7 +155,7 @@ def test_what_is_old_is_found_by_an_index_that_holds_what_has_ended_alone(kept_u
     database.close()
 
 
-def test_looking_for_what_is_old_costs_what_is_found_once_the_plan_has_settled(kept_url: str, backend: str) -> None:
+def test_the_cost_of_the_purge_follows_the_rows_that_it_finds(kept_url: str, backend: str) -> None:
     for before, count in ((NOON, 0), (NOON + 5, 5)):
         with explaining(kept_url) as explained:
             plans = explained(

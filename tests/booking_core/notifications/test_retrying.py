@@ -66,7 +66,7 @@ def unwritten(mails: Mails, monkeypatch: pytest.MonkeyPatch) -> str:
 # Found -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_mail_is_shown_with_what_became_of_it_and_never_its_text(mails: Mails) -> None:
+def test_a_mail_is_shown_with_its_outcome_and_without_its_text(mails: Mails) -> None:
     mail_id = failed(mails)
     (row,) = mails.world.rows(tables.mails)
     (mail,) = shown(mails.world)
@@ -217,7 +217,7 @@ def test_what_did_not_fail_is_refused_with_the_reason(mails: Mails) -> None:
     )
 
 
-def test_what_is_no_news_any_more_is_written_only_when_asked_for_anyway(mails: Mails) -> None:
+def test_an_outdated_mail_is_written_only_with_the_option_anyway(mails: Mails) -> None:
     world = mails.world
     departure = world.departure(world.experience(), starts_at=world.clock() + 30 * DAY)
     mail_id = failed(mails, departure_id=departure)

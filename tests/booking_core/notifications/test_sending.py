@@ -136,7 +136,7 @@ def test_a_worker_that_lost_its_lease_changes_nothing(written: Mails) -> None:
     assert row(written)["status"] == "sent"
 
 
-def test_a_mail_sealed_with_a_retired_key_has_failed_and_holds_up_no_other(written: Mails) -> None:
+def test_a_mail_sealed_with_a_retired_key_fails_alone(written: Mails) -> None:
     other = replace(written.world, installation=Installation(SecretKeys("another secret key")))
     assert due.claim_mails(other, limit=10, lease_s=LEASE_S) == []
     assert (row(written)["status"], row(written)["last_error"]) == ("failed", "secret_key_retired")

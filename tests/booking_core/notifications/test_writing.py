@@ -225,7 +225,7 @@ def test_an_invoice_that_is_due_is_reported_to_staff(mails: Mails) -> None:
 # The link and the calendar ---------------------------------------------------------------------------------------
 
 
-def test_the_secret_link_and_a_calendar_entry_are_in_the_mails_of_the_guest_alone(mails: Mails) -> None:
+def test_only_guest_mails_have_the_secret_link_and_the_calendar_entry(mails: Mails) -> None:
     enqueue_all(mails, mails.book())
     mails.write()
     for kind in MAIL_KINDS:
@@ -456,7 +456,7 @@ def outcomes(mails: Mails) -> dict[str, str | None]:
     return {kind: row["last_error"] for kind, row in mails.effects().items() if kind not in mails.rows()}
 
 
-def test_a_guest_who_is_not_to_get_the_confirmation_still_hears_of_a_cancellation(mails: Mails) -> None:
+def test_a_guest_without_a_confirmation_mail_gets_the_cancellation_mail(mails: Mails) -> None:
     booking = mails.book(send_confirmation_email=False)
     cancel(mails, booking)
     mails.enqueue(CONFIRMATION, booking)
@@ -466,7 +466,7 @@ def test_a_guest_who_is_not_to_get_the_confirmation_still_hears_of_a_cancellatio
     assert {CANCELLATION, RESCHEDULING} <= set(mails.rows())
 
 
-def test_staff_that_switched_mails_off_hears_of_refunds_and_payments_that_wait_alone(mails: Mails) -> None:
+def test_staff_without_mails_hears_only_of_waiting_refunds_and_payments(mails: Mails) -> None:
     enqueue_all(mails, mails.book())
     mails.world.change(tables.organizations, mails.world.org, notify_staff=False)
     mails.write()
@@ -475,7 +475,7 @@ def test_staff_that_switched_mails_off_hears_of_refunds_and_payments_that_wait_a
     assert outcomes(mails) == dict.fromkeys(MAIL_KINDS - written, "suppressed")
 
 
-def test_a_booking_whose_creation_staff_is_not_to_hear_of_is_quiet_about_that_alone(mails: Mails) -> None:
+def test_an_unannounced_creation_leaves_all_later_staff_mails(mails: Mails) -> None:
     booking = mails.book(notify_staff=False)
     enqueue_all(mails, booking)
     mails.enqueue(STAFF, booking)
@@ -542,9 +542,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-def test_a_mail_that_cannot_be_written_is_tried_again_then_has_failed_and_holds_up_no_other(
-    mails: Mails, quiet: pytest.LogCaptureFixture
-) -> None:
+def test_an_unwritable_mail_is_retried_then_fails_alone(mails: Mails, quiet: pytest.LogCaptureFixture) -> None:
     clock = mails.world.clock
     mails.enqueue(KEY, tokens.new_id(), name="Portal")  # and no prefix, which the template wants
     mails.enqueue(FAILING, tokens.new_id(), **payload(mails.world))

@@ -117,7 +117,7 @@ def test_last_use_is_kept_to_the_minute_and_only_moves_forward(world: World) -> 
     assert last_used_at(world, key) == noon + 3 * MINUTE
 
 
-def test_the_use_of_many_keys_takes_as_many_statements_as_that_of_one(world: World, statements: list[str]) -> None:
+def test_recording_the_use_of_many_keys_takes_two_statements(world: World, statements: list[str]) -> None:
     texts = [world.key() for _ in range(4)]
     ids = [identify(world, text).key.id for text in texts]
     statements.clear()

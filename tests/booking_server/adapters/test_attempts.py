@@ -96,7 +96,7 @@ def attempt_ids(requests: list[bytes]) -> list[str]:
 
 @pytest.mark.exhaustive(but="sqlite-http]")
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_every_request_that_a_faulty_receiver_saw_is_an_attempt_of_its_own(
+def test_each_request_to_a_faulty_receiver_is_its_own_attempt(
     hooks: Hooks, settings: Any, receive: Any, authority: Any, scheme: str
 ) -> None:
     tls = authority.server("127.0.0.1") if scheme == "https" else None

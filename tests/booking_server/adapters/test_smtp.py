@@ -159,9 +159,7 @@ def test_a_server_reply_is_kept_short_and_printable(server: MailServer) -> None:
 
 
 @pytest.mark.parametrize(("how", "arrived"), [(DROP, 0), (TAKE_AND_DROP, 1)])
-def test_a_connection_lost_after_data_delays_its_mail_and_the_next_mail_gets_a_new_one(
-    server: MailServer, how: str, arrived: int
-) -> None:
+def test_a_connection_lost_after_data_delays_only_its_mail(server: MailServer, how: str, arrived: int) -> None:
     server.on_message = in_turn(how)
     mails = [a_mail(0), *(a_mail(number) for number in range(1, 9))]
     results = send(server, *mails)
@@ -187,7 +185,7 @@ def test_a_mail_that_could_not_be_started_in_time_is_untried(
     assert server.connections == 0
 
 
-def test_after_a_failed_connect_the_rest_of_the_batch_does_not_try_again(server: MailServer) -> None:
+def test_after_a_failed_connect_the_batch_makes_no_other_attempt(server: MailServer) -> None:
     with MailServer() as gone:
         url = gone.url
     results = send(url, *(a_mail(number) for number in range(9)))

@@ -114,7 +114,7 @@ def test_one_denied_address_denies_all(
     assert connected_to == []
 
 
-def test_a_name_that_moves_to_a_private_address_after_registration_is_not_called(
+def test_a_name_that_moves_to_a_private_address_is_not_called(
     run: Any, settings: Any, receive: Receive, names: Any, canaries: Any, connected_to: list[str]
 ) -> None:
     """Row S9: a thousand times public when registered, and one of four things when sent to."""

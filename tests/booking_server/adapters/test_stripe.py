@@ -306,7 +306,7 @@ FOUND, MADE, PARTLY = "refunded_elsewhere", None, "partly_refunded_elsewhere"
         "all is not recorded",
     ],
 )
-def test_a_refund_from_the_dashboard_counts_as_far_as_it_is_not_recorded(
+def test_only_the_unrecorded_part_of_a_dashboard_refund_counts(
     ledger: Ledger,
     gateway: StripeGateway,
     claimed: ClaimedRefund,

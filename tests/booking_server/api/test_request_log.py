@@ -72,7 +72,7 @@ def test_a_line_of_a_request_that_is_refused_shows_nothing_of_it(api: Api, lines
     assert not [word for word in ("secret", "sk_live") if word in text]
 
 
-def test_a_line_shows_neither_the_guest_nor_the_key_nor_the_idempotency_key(api: Api, lines: Lines) -> None:
+def test_a_line_shows_no_guest_no_key_no_idempotency_key(api: Api, lines: Lines) -> None:
     api = logged(api)
     once = fresh_key()
     api.post("/bookings", booking_body(api.world.departure(api.world.experience()), note="canary note"), key=once)

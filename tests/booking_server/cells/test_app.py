@@ -46,7 +46,7 @@ def worlds(settings: Settings) -> Iterator[dict[str, World]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_booking_is_made_and_its_link_opened_in_the_cell_that_the_key_names(
+def test_a_booking_and_its_link_are_in_the_cell_of_the_key(
     name: str, client: TestClient, worlds: dict[str, World]
 ) -> None:
     world = worlds[name]
@@ -74,7 +74,7 @@ def test_a_cell_that_is_away_answers_503_for_its_organizations_only(
         assert Api(client, world).get("/me").status_code == 200
 
 
-def test_a_process_with_a_cell_that_is_away_is_ready_and_says_which_it_is(client: TestClient) -> None:
+def test_a_process_with_an_unavailable_cell_is_ready_and_names_the_cell(client: TestClient) -> None:
     ready = client.get("/readyz")
     parts = ready.json()["parts"]
     assert ready.status_code == 200
@@ -92,7 +92,7 @@ def test_metrics_have_a_label_with_the_cell(client: TestClient, worlds: dict[str
     assert client.get("/metrics").status_code == 401
 
 
-def test_an_unknown_key_without_a_cell_and_a_request_without_a_key_are_refused_as_ever(client: TestClient) -> None:
+def test_an_unknown_key_without_a_cell_is_refused_like_no_key(client: TestClient) -> None:
     assert client.get("/api/v1/me").status_code == 401
     unknown = client.get("/api/v1/me", headers={"authorization": f"Bearer {tokens.new_api_key()}"})
     assert (unknown.status_code, unknown.json()["code"]) == (401, "api_key_invalid")
@@ -123,7 +123,7 @@ def test_a_cell_that_comes_back_is_opened_without_a_restart(
     assert attempts.count("c2") == 2
 
 
-def test_a_database_that_goes_away_takes_its_own_cell_with_it_and_comes_back(
+def test_an_unavailable_database_stops_only_its_own_cell_until_it_returns(
     settings: Settings, worlds: dict[str, World], client: TestClient, postgres_server: str
 ) -> None:
     name = make_url(cells.get(settings, OWN_DATABASE).settings.database_url).database

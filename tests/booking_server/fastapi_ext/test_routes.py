@@ -87,7 +87,7 @@ def test_everything_else_is_left_to_the_routes_after_it(table: RouteTable, metho
     assert table.matches({"type": "websocket", "path": "/api/v1/me"}) == (Match.NONE, {})
 
 
-def test_an_operation_with_a_limit_of_its_own_for_bodies_is_left_to_fastapi() -> None:
+def test_fastapi_serves_an_operation_with_its_own_body_limit() -> None:
     router = ApiRouter(prefix="/limited", tags=[])
 
     @router.get("", max_body_size=10)
@@ -96,7 +96,7 @@ def test_an_operation_with_a_limit_of_its_own_for_bodies_is_left_to_fastapi() ->
     assert RouteTable(router.routes).matches(scope_of("GET", "/limited"))[0] is Match.NONE
 
 
-def test_a_route_that_is_put_before_the_table_is_served_in_its_place() -> None:
+def test_a_route_before_the_table_replaces_the_route_of_the_table() -> None:
     app = describe()
 
     @app.get("/api/v1/me")

@@ -56,7 +56,7 @@ def move(guest: Guest, departure_id: str, query: str = "") -> httpx.Response:
 # Languages and identity ------------------------------------------------------------------------------------------
 
 
-def test_the_page_is_in_the_language_of_the_booking_and_of_the_link_that_was_chosen(guest: Guest) -> None:
+def test_the_page_has_the_language_of_the_booking_or_a_chosen_link(guest: Guest) -> None:
     guest.api.world.change(tables.bookings, guest.booking["id"], locale="fr-CH")
     page = guest.open()
     assert '<html lang="fr"' in page.text
@@ -99,7 +99,7 @@ def test_the_texts_of_the_experience_are_in_the_language_of_the_page(guest: Gues
     assert "Am Bootshaus." in text_of(guest.open())
 
 
-def test_a_page_of_a_link_that_does_not_work_is_in_the_language_of_the_browser(guest: Guest) -> None:
+def test_the_page_of_a_broken_link_has_the_language_of_the_browser(guest: Guest) -> None:
     accepted = {"accept-language": "sv-SE, it-IT;q=0.8, de;q=0.5"}
     page = guest.call("GET", "/manage/x", headers=accepted)
     assert (page.status_code, "Questo link non funziona" in text_of(page)) == (404, True)
@@ -149,7 +149,7 @@ def test_a_picture_of_the_service_itself_is_loaded_as_the_page_is(guest: Guest) 
         assert (f" img-src {own};" in page.headers["content-security-policy"]) is is_shown
 
 
-def test_the_place_and_the_terms_are_on_the_page_and_before_the_click(guest: Guest) -> None:
+def test_the_page_and_each_confirmation_show_the_terms(guest: Guest) -> None:
     shown = text_of(guest.open())
     for text in ("At the boathouse.", "A towel", "Show on a map", "Children with an adult."):
         assert text in shown
@@ -257,7 +257,7 @@ def test_the_receipt_shows_what_was_paid(guest: Guest) -> None:
         assert text in shown
 
 
-def test_the_calendar_entry_is_that_of_the_mail_and_is_cancelled_with_the_booking(guest: Guest) -> None:
+def test_the_calendar_entry_follows_the_booking_to_its_cancellation(guest: Guest) -> None:
     assert f'href="{guest.path}/calendar.ics"' in guest.open().text
     response = guest.open("/calendar.ics")
     assert response.headers["content-type"] == "text/calendar; charset=utf-8"
@@ -314,9 +314,7 @@ def test_the_page_of_a_gift_card_shows_its_code_and_balance(api: Api) -> None:
         ({"valid_from": 1 << 52}, "is not valid yet"),
     ],
 )
-def test_a_gift_card_that_cannot_be_spent_says_so_and_shows_no_code(
-    api: Api, change: dict[str, Any], text: str
-) -> None:
+def test_an_unusable_gift_card_has_a_notice_and_no_code(api: Api, change: dict[str, Any], text: str) -> None:
     path, code = gift_card(api)
     (card,) = api.world.rows(tables.gift_cards)
     api.world.change(tables.gift_cards, card["id"], **change)

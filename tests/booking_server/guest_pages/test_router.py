@@ -202,7 +202,7 @@ def test_a_payment_by_hand_is_returned_by_hand(guest: Guest) -> None:
         (23, "445.00 NOK of 590.00 NOK is returned to your card.", 44500),
     ],
 )
-def test_the_rest_of_a_payment_that_was_partly_refunded_at_the_gateway_is_offered(
+def test_the_rest_of_a_partly_refunded_payment_is_offered(
     guest: Guest, clock: FixedClock, hours_before: int, text: str, offer: int
 ) -> None:
     world = guest.api.world

@@ -66,7 +66,7 @@ def test_every_part_is_shown_by_itself(database: Database) -> None:
         assert readiness(health) == {"status": "ok", "parts": {part: {"status": "ok"} for part in parts}}
 
 
-def test_without_a_heartbeat_for_a_minute_the_worker_is_degraded_and_the_process_ready(
+def test_a_minute_without_heartbeat_degrades_the_worker_and_not_the_process(
     database: Database, clock: FixedClock
 ) -> None:
     with closing(Health(database)) as health:
@@ -117,7 +117,7 @@ def test_a_schema_of_an_older_release_is_reported(
     assert found["database"] == {"status": "ok"}
 
 
-def test_a_schema_of_a_newer_release_is_reported_by_whether_this_one_can_use_it(database: Database) -> None:
+def test_a_newer_schema_is_reported_as_usable_or_unusable(database: Database) -> None:
     set_revision(database, "9999")
     if not database.is_sqlite:
         with closing(Health(database)) as health:
@@ -184,7 +184,7 @@ def test_many_probes_cost_one_check_a_second() -> None:
 # The worker --------------------------------------------------------------------------------------------------------
 
 
-def test_a_loop_without_a_turn_makes_its_process_fail_and_ends_its_heartbeats(database: Database) -> None:
+def test_a_loop_without_a_turn_fails_its_process_and_its_heartbeats(database: Database) -> None:
     elapsed = Elapsed()
     turns = Turns(elapsed)
     turns.note("mail")
@@ -283,7 +283,7 @@ def test_from_sigterm_on_a_process_is_unready_while_it_takes_connections(
 # HTTP --------------------------------------------------------------------------------------------------------------
 
 
-def test_probes_need_no_key_are_not_limited_and_are_not_in_the_document(fresh_database_url: str) -> None:
+def test_probes_need_no_key_and_have_no_limit(fresh_database_url: str) -> None:
     with TestClient(create_app(Settings(database_url=fresh_database_url, secret_key=SECRET))) as client:
         answers = [client.get("/readyz") for _ in range(100)]
         assert {answer.status_code for answer in answers} == {200}

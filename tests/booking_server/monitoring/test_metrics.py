@@ -84,7 +84,7 @@ def test_metrics_beside_the_api_need_a_token_and_are_absent_without_one(fresh_da
         assert client.get("/metrics").json()["code"] == "not_found"
 
 
-def test_batches_are_counted_by_their_size_and_by_the_wait_of_their_first_job(database: Database) -> None:
+def test_batches_are_counted_by_size_and_by_their_first_jobs_wait(database: Database) -> None:
     metrics, lane = Metrics(database), SimpleNamespace(name="book", waiting_jobs=0, busy_threads=0, threads=1)
     metrics.observe_executors([cast(Any, lane)], lambda: 0)
     for size, waited_s in ((1, 0.0005), (2, 0.001), (3, 0.3), (40, 11.0)):
@@ -192,7 +192,7 @@ def test_due_deliveries_and_their_age_are_read(world: World, database: Database,
     ],
     ids=["with a limit", "that times out"],
 )
-def test_what_waits_for_an_endpoint_of_the_other_lanes_is_a_kind_of_its_own(
+def test_a_delivery_for_a_limited_or_slow_endpoint_has_its_own_kind(
     world: World, database: Database, clock: FixedClock, options: dict[str, Any], error: AttemptError, kind: str
 ) -> None:
     hooks = Hooks(world)
@@ -207,7 +207,7 @@ def test_what_waits_for_an_endpoint_of_the_other_lanes_is_a_kind_of_its_own(
     assert value(samples, "booking_backlog_age_seconds", kind=kind) == 600
 
 
-def test_payments_to_look_up_and_departures_to_announce_are_counted_with_their_age(
+def test_unchecked_payments_and_unannounced_departures_are_counted_with_their_age(
     world: World, database: Database, clock: FixedClock
 ) -> None:
     experience = world.experience()

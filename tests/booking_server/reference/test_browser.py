@@ -128,9 +128,7 @@ def test_the_reference_shows_every_operation_and_every_webhook(browser: Browser)
     assert links == operations + len(document["webhooks"])
 
 
-def test_a_booking_is_created_with_the_key_that_was_entered_and_an_idempotency_key_that_is_filled_in(
-    browser: Browser, world: World
-) -> None:
+def test_a_booking_has_the_entered_key_and_a_generated_idempotency_key(browser: Browser, world: World) -> None:
     departure = world.departure(world.experience(), starts_at=world.clock() + 100 * HOUR)
     browser.open("/docs")
     browser.enter_key(world.key())
@@ -165,7 +163,7 @@ def test_an_address_of_a_guide_shows_it_on_a_desktop(browser: Browser) -> None:
     fits_in_both_color_schemes(browser, "guide_desktop")
 
 
-def test_an_address_of_an_operation_shows_it_on_a_phone_and_the_contents_open_and_close(browser: Browser) -> None:
+def test_an_operations_address_shows_it_on_a_phone(browser: Browser) -> None:
     show(browser.driver, PHONE)
     browser.open("/docs#/Gift%20cards/list_gift_cards")
     wait_until_shown(browser, ".opblock.is-open")
@@ -184,7 +182,7 @@ def links(browser: Browser) -> list[str]:
     return [each.text for each in browser.all("#contents li a") if each.is_displayed()]
 
 
-def test_the_search_finds_operations_by_their_words_and_paths_and_enter_opens_the_first(browser: Browser) -> None:
+def test_the_search_matches_words_or_paths_and_enter_opens_the_first(browser: Browser) -> None:
     browser.open("/docs")
     every = links(browser)
     search = browser.find("#contents input")
@@ -198,7 +196,7 @@ def test_the_search_finds_operations_by_their_words_and_paths_and_enter_opens_th
 
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
-def test_the_page_of_the_documentation_is_the_same_in_a_folder_without_a_service(
+def test_the_documentation_page_is_the_same_without_a_service(
     browser: Browser, size: tuple[int, int], tmp_path: Path
 ) -> None:
     document = describe().openapi()

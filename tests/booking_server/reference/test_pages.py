@@ -28,7 +28,7 @@ def client() -> TestClient:
     return TestClient(describe())
 
 
-def test_the_index_page_links_to_the_guide_the_reference_the_openapi_document_and_the_changelog(
+def test_the_index_page_links_to_every_part_of_the_documentation(
     client: TestClient,
 ) -> None:
     text = client.get("/").text
@@ -39,9 +39,7 @@ def test_the_index_page_links_to_the_guide_the_reference_the_openapi_document_an
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_pages_load_only_assets_that_are_served_and_have_no_inline_script_or_style(
-    client: TestClient, page: str
-) -> None:
+def test_pages_load_only_served_assets_and_have_no_inline_script(client: TestClient, page: str) -> None:
     html = client.get(page)
     assert html.headers["content-type"] == "text/html; charset=utf-8"
     loaded = re.findall(r'(?:src|href)="docs/assets/([^"]+)"', html.text)
@@ -104,7 +102,7 @@ def test_a_browser_with_a_slash_too_many_is_led_to_the_reference(api: Api) -> No
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/docs/nothing/here", "/demo/pictures/kayak.svg"])
-def test_an_unknown_path_is_a_page_for_a_browser_and_json_for_a_program(api: Api, path: str) -> None:
+def test_an_unknown_path_answers_html_to_browsers_and_json_to_programs(api: Api, path: str) -> None:
     page = api.client.get(path, headers={"accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"})
     assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
     assert page.headers["content-security-policy"] == CONTENT_SECURITY_POLICY

@@ -164,7 +164,7 @@ def test_a_refusal_has_its_code_and_only_a_failure_is_an_error(traced: Traced, m
     assert "canary" not in "".join(each.to_json() for each in traced.spans)
 
 
-def test_the_requests_of_a_batch_and_the_batch_have_links_to_each_other() -> None:
+def test_a_batch_and_its_requests_link_to_each_other() -> None:
     exporter = InMemorySpanExporter()
     tracing = Tracing(provider_of(exporter))
     requests = [tracing.tracer.start_span(f"request {number}") for number in range(3)]
@@ -198,7 +198,7 @@ class FakeSender:
         return
 
 
-def test_every_attempt_continues_the_trace_of_the_request_hours_later_and_in_another_process(traced: Traced) -> None:
+def test_attempts_continue_the_requests_trace_in_another_process_hours_later(traced: Traced) -> None:
     hooks = Hooks(traced.world)
     hooks.endpoint(EventType.BOOKING_CREATED, url="https://canary.example/secret-path?token=canary")
     traced.book(traceparent=CALLERS)
@@ -243,7 +243,7 @@ def test_an_event_that_no_request_caused_begins_a_trace(traced: Traced) -> None:
     assert f"{attempt.context.trace_id:032x}" in sender.headers[0]["traceparent"]
 
 
-def test_a_trace_that_the_caller_does_not_record_is_carried_to_the_receiver_and_no_other(url: str) -> None:
+def test_an_unrecorded_trace_of_the_caller_reaches_the_receiver(url: str) -> None:
     clock, exporter = FixedClock(), InMemorySpanExporter()
     settings = Settings(database_url=url, secret_key=SECRET, rate_limit=None)
     with closing(Database(url, clock=clock)) as database:
@@ -260,7 +260,7 @@ def test_a_trace_that_the_caller_does_not_record_is_carried_to_the_receiver_and_
     assert "traceparent" not in claimed["customer.created"]
 
 
-def test_of_what_begins_a_trace_a_share_is_recorded_and_what_continues_one_always() -> None:
+def test_the_share_limits_new_traces_and_continued_traces_are_always_recorded() -> None:
     exporter, sender = InMemorySpanExporter(), FakeSender()
     tracing = Tracing(provider_of(exporter), share=0.0)
     headers = [("Svc-Event-Type", "ping"), ("Svc-Event-Id", "1"), ("Svc-Delivery-Id", "2")]
@@ -297,7 +297,7 @@ def test_without_tracing_no_column_is_written_and_no_header_is_sent(api: Api, st
 # A day, with everything on -----------------------------------------------------------------------------------------
 
 
-def test_a_delivery_is_traced_to_the_receiver_and_no_span_has_what_was_sent(fresh_database_url: str) -> None:
+def test_a_delivery_is_traced_and_no_span_has_its_content(fresh_database_url: str) -> None:
     exporter = InMemorySpanExporter()
     local: dict[str, Any] = {"webhook_allow_http": True, "webhook_allow_cidrs": ("127.0.0.0/8",)}
     settings = Settings(database_url=fresh_database_url, secret_key=SECRET, **local)

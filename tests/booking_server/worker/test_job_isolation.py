@@ -314,9 +314,7 @@ def test_every_step_of_every_job_has_an_entry(neighbours: Neighbours) -> None:
 
 @pytest.mark.exhaustive(but="postgresql")
 @pytest.mark.parametrize("name", SWEEPS)
-def test_a_row_is_processed_in_the_first_turn_whatever_the_backlog_of_another_organization(
-    neighbours: Neighbours, name: str
-) -> None:
+def test_the_first_turn_processes_a_row_behind_another_organizations_backlog(neighbours: Neighbours, name: str) -> None:
     case = SWEEPS[name]
     neighbours.fill(case, BACKLOG)
     sweep = sweeps_of(jobs_of(neighbours))[name]
@@ -328,7 +326,7 @@ def test_a_row_is_processed_in_the_first_turn_whatever_the_backlog_of_another_or
 
 @pytest.mark.exhaustive(but="sqlite")
 @pytest.mark.parametrize("name", SWEEPS)
-def test_a_row_that_fails_is_parked_and_taken_again_when_it_is_repaired(
+def test_a_failing_row_is_parked_until_it_is_repaired(
     neighbours: Neighbours, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     case = SWEEPS[name]
@@ -421,9 +419,7 @@ def retention(neighbours: Neighbours) -> RetentionJob:
 
 
 @pytest.mark.parametrize("name", PURGES)
-def test_old_rows_are_deleted_in_the_first_turn_whatever_the_backlog_of_another_organization(
-    neighbours: Neighbours, name: str
-) -> None:
+def test_the_first_turn_deletes_rows_behind_another_organizations_backlog(neighbours: Neighbours, name: str) -> None:
     case = PURGES[name]
     neighbours.fill(case, BACKLOG)
     job = begun(neighbours)
@@ -478,7 +474,7 @@ def test_the_writer_is_free_between_two_batches_of_a_purge(neighbours: Neighbour
     assert len(set(seen)) >= 3, "several batches, with a commit of another connection after each"
 
 
-def test_a_purge_that_is_asked_to_stop_ends_after_the_batch_in_hand(neighbours: Neighbours) -> None:
+def test_a_stopping_purge_ends_after_its_current_batch(neighbours: Neighbours) -> None:
     case = PURGES["stored_answers"]
     neighbours.fill(case, 100)
     stop = asyncio.Event()
@@ -487,7 +483,7 @@ def test_a_purge_that_is_asked_to_stop_ends_after_the_batch_in_hand(neighbours: 
     assert len(neighbours.left(case, neighbours.large)) == 100
 
 
-def test_a_sweep_that_is_asked_to_stop_ends_after_the_batch_in_hand(neighbours: Neighbours) -> None:
+def test_a_stopping_sweep_ends_after_its_current_batch(neighbours: Neighbours) -> None:
     case = SWEEPS["warn_of_keys"]
     neighbours.fill(case, 200)
     sweep = sweeps_of(jobs_of(neighbours))["warn_of_keys"]
@@ -503,7 +499,7 @@ def test_a_sweep_that_is_asked_to_stop_ends_after_the_batch_in_hand(neighbours: 
     assert sweep.has_more
 
 
-def test_a_row_that_becomes_due_during_a_turn_waits_for_one_batch_of_a_backlog(neighbours: Neighbours) -> None:
+def test_a_row_due_during_a_turn_waits_for_one_backlog_batch(neighbours: Neighbours) -> None:
     case = SWEEPS["warn_of_keys"]
     for table, rows in case.fill(neighbours.large, 300):
         databases.fill(neighbours.url, table, rows)
@@ -525,7 +521,7 @@ def test_a_row_that_becomes_due_during_a_turn_waits_for_one_batch_of_a_backlog(n
     assert neighbours.left(case, neighbours.small) == []
 
 
-def test_mails_that_are_due_wait_for_a_few_batches_of_mails_that_are_written(neighbours: Neighbours) -> None:
+def test_due_mails_wait_for_a_few_batches_of_written_mails(neighbours: Neighbours) -> None:
     """While mails of a backlog are written the connections are idle."""
     for table, rows in SWEEPS["write_mails"].fill(neighbours.large, 500):
         databases.fill(neighbours.url, table, rows)
@@ -676,7 +672,7 @@ def _api_key(world: World) -> str:
     return f"sk_test_{world.org.replace('-', '')}"
 
 
-def test_look_ups_at_stripe_that_hang_for_one_organization_leave_calls_for_another(neighbours: Neighbours) -> None:
+def test_hanging_look_ups_at_stripe_leave_calls_for_another_organization(neighbours: Neighbours) -> None:
     neighbours.fill(SWEEPS["check_payments"], 20)
     for world in (neighbours.large, neighbours.small):
         configure(world, api_key=_api_key(world))
@@ -703,7 +699,7 @@ def test_look_ups_at_stripe_that_hang_for_one_organization_leave_calls_for_anoth
     assert seen[0] <= CHECKS_OF_ONE_MAX
 
 
-def test_a_refund_whose_result_cannot_be_recorded_is_parked_and_all_others_are_recorded(
+def test_an_unrecordable_refund_is_parked_and_all_others_are_recorded(
     neighbours: Neighbours, caplog: pytest.LogCaptureFixture
 ) -> None:
     case = SWEEPS["send_refunds"]

@@ -100,7 +100,7 @@ def test_an_endpoint_with_a_parked_result_rests_for_a_minute(
     assert later in {each.event_id for each in work_off(queue, sound)}
 
 
-def test_a_lease_that_cannot_be_rescued_is_put_off_and_shown_by_the_doctor(
+def test_an_unrescuable_lease_is_postponed_and_reported_by_the_doctor(
     queue: DeliveryQueue, database: Database, sound: Hooks, broken: Hooks, clock: FixedClock
 ) -> None:
     sound.publish(times=3)

@@ -177,9 +177,7 @@ def live(own_database: Database, clock: FixedClock, outside: Outside) -> Sandbox
     return Sandbox(make_world(own_database, clock), outside)
 
 
-def test_a_checkout_of_a_sandbox_expires_by_its_clock_and_that_of_a_live_organization_does_not(
-    sandbox: Sandbox, live: Sandbox
-) -> None:
+def test_the_clock_of_a_sandbox_expires_only_its_own_checkouts(sandbox: Sandbox, live: Sandbox) -> None:
     mine, theirs = sandbox.shop.check_out(sandbox.departure), live.shop.check_out(live.departure)
     sandbox.advance(29 * 60)
     sandbox.work()
@@ -238,7 +236,7 @@ def paid_by_the_guest(sandbox: Sandbox, card: SandboxCard) -> str:
         (SandboxCard.REFUND_UNAVAILABLE, ["sending", "sending", "succeeded"]),
     ],
 )
-def test_refunds_of_a_sandbox_are_made_as_the_test_card_says_and_reach_no_gateway(
+def test_the_test_card_decides_the_refunds_of_a_sandbox(
     sandbox: Sandbox, pay: Callable[[Sandbox, SandboxCard], str], card: SandboxCard, statuses: list[str]
 ) -> None:
     sandbox.shop.cancel(pay(sandbox, card))
@@ -263,7 +261,7 @@ def test_a_refund_in_the_dashboard_can_be_played(sandbox: Sandbox) -> None:
     assert sandbox.world.examine() == []
 
 
-def test_the_payment_of_a_checkout_that_has_ended_is_canceled_and_asks_no_stripe(sandbox: Sandbox) -> None:
+def test_an_ended_sandbox_checkout_cancels_its_payment_without_stripe(sandbox: Sandbox) -> None:
     checkout = sandbox.checkout()
     sandbox.advance(29 * 60)
     assert sandbox.clock()["due"]["payments"] == 1
@@ -314,7 +312,7 @@ def test_retries_of_webhooks_follow_the_clock_and_signatures_the_real_time(sandb
     assert [at - NOON for at in started] == [0, 63 * SECOND, 443 * SECOND, 2333 * SECOND]
 
 
-def test_departures_under_their_minimum_are_cancelled_as_soon_as_the_clock_has_moved(
+def test_a_moved_clock_cancels_departures_under_their_minimum(
     own_database: Database, clock: FixedClock, outside: Outside
 ) -> None:
     world = make_world(own_database, clock, clock_offset=0, cancel_under_minimum=True)
@@ -329,7 +327,7 @@ def test_departures_under_their_minimum_are_cancelled_as_soon_as_the_clock_has_m
     assert sandbox.world.row(tables.departures, departure)["status"] == "cancelled"
 
 
-def test_a_sandbox_that_moves_its_clock_again_and_again_costs_another_organization_no_batch(
+def test_repeated_clock_moves_of_a_sandbox_cost_others_no_batch(
     own_database: Database, clock: FixedClock, outside: Outside
 ) -> None:
     sandbox = Sandbox(make_world(own_database, clock, clock_offset=0), outside)
@@ -346,7 +344,7 @@ def test_a_sandbox_that_moves_its_clock_again_and_again_costs_another_organizati
         assert sandbox.booking(mine["id"])["status"] == "cancelled"
 
 
-def test_a_clock_that_was_moved_makes_nothing_late_for_metrics_and_the_doctor(sandbox: Sandbox) -> None:
+def test_a_moved_clock_makes_nothing_late_in_metrics_or_doctor(sandbox: Sandbox) -> None:
     sandbox.shop.check_out(sandbox.departure)
     sandbox.shop.hold(sandbox.departure, 1)
     sandbox.advance(400 * DAY // SECOND)

@@ -171,9 +171,7 @@ def test_deliveries_claimed_before_a_stop_are_sent_and_recorded(
     assert len(receiver.requests) == 2
 
 
-def test_an_attempt_is_dated_after_the_end_of_the_one_that_it_follows(
-    alone: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_attempt_is_dated_after_the_end_of_its_predecessor(alone: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The earlier one ends after the claim of the later one, and before the later one begins."""
     hooks, claim, card = Hooks(alone), webhooks.claim, tokens.new_id()
     sent, released, added = asyncio.Event(), asyncio.Event(), threading.Event()
@@ -220,7 +218,7 @@ def test_an_attempt_is_dated_after_the_end_of_the_one_that_it_follows(
     assert second["started_at"] >= first["started_at"] + 500_000
 
 
-def test_an_attempt_that_is_settled_during_a_start_is_known_to_the_claim_beside_it(alone: World) -> None:
+def test_a_concurrent_claim_knows_an_attempt_settled_during_a_start(alone: World) -> None:
     """That claim may have begun before, and name it as the attempt that comes first."""
     hooks, receiver = Hooks(alone), Receiver(alone)
     hooks.endpoint(url=receiver.url)

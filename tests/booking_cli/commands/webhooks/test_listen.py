@@ -357,7 +357,7 @@ def outcomes(forwarder: Forwarder) -> list[str]:
     return [attempt.outcome for attempt in forwarder.forward(EVENT)]
 
 
-def test_a_receiver_that_is_away_is_waited_for_ever_longer_and_however_long() -> None:
+def test_waits_for_an_unavailable_receiver_grow_and_never_end() -> None:
     application, slept = Application(), list[float]()
 
     def sleep(seconds: float) -> None:
@@ -447,7 +447,7 @@ def take(source: Feed, count: int) -> list[int]:
     return [next(events).sequence for _ in range(count)]
 
 
-def test_the_place_in_the_feed_moves_with_each_event_and_a_page_left_half_way_is_read_again() -> None:
+def test_each_event_moves_the_position_and_half_a_page_is_reread() -> None:
     client = FakeClient(
         page(1, 2, resume="c2", more=True), page(3, 4, resume="c4"), page(resume="c4"), page(5, resume="c5")
     )
@@ -462,7 +462,7 @@ def test_the_place_in_the_feed_moves_with_each_event_and_a_page_left_half_way_is
     assert again.asked[2]["starting_after"] == "c4"
 
 
-def test_a_cursor_that_is_refused_is_replaced_by_the_date_and_nothing_comes_twice() -> None:
+def test_the_date_replaces_a_refused_cursor_and_nothing_comes_twice() -> None:
     client = FakeClient(refusal(400, "validation_failed"), page(7, 8, 9, resume="c9"))
     kept = Position(8, "2026-11-21T13:00:00+01:00", cursor="old")
     assert take(feed(client, kept), 1) == [9]
@@ -597,7 +597,7 @@ def test_the_line_of_every_event_fits_80_columns(screen: Callable[..., Any], kin
     assert len(line) <= 80
 
 
-def test_a_receiver_that_is_away_has_one_line_however_often_it_is_tried(screen: Callable[..., Any]) -> None:
+def test_all_tries_of_an_unavailable_receiver_print_one_line(screen: Callable[..., Any]) -> None:
     away = Result(None, None, "connect_failed", 1, "connection refused")
     view, shown = screen()
     for number in range(1, 9):
@@ -639,7 +639,7 @@ def test_on_a_real_terminal_it_says_what_it_does(hooks: Hooks, application: Appl
 
 
 @on_one_database
-def test_headers_of_ones_own_are_sent_and_those_of_a_delivery_are_kept(
+def test_extra_headers_do_not_replace_the_headers_of_a_delivery(
     booking: Booking, hooks: Hooks, application: Application, process: Process
 ) -> None:
     booking("customers", "create", "--name", "Ada", "--email", "ada@example.com")

@@ -82,7 +82,7 @@ def test_a_delivery_printed_as_json_verifies_whatever_its_body(booking: Booking,
 # Secrets ---------------------------------------------------------------------------------------------------------
 
 
-def test_without_a_secret_each_profile_has_one_of_its_own_and_keeps_it(
+def test_each_profile_without_a_secret_gets_its_own_and_keeps_it(
     booking: Booking, body: bytes, environment: Environment, tmp_path: Path
 ) -> None:
     folder = tmp_path / "config" / "webhook-secrets"

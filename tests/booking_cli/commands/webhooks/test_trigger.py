@@ -189,7 +189,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("fault", "reason"), FAULTS.items())
-def test_a_fault_that_is_refused_exits_0_and_one_that_is_not_exits_1(
+def test_a_refused_fault_exits_0_and_an_accepted_fault_exits_1(
     booking: Booking, receivers: Receivers, secret: str, fault: str, reason: str
 ) -> None:
     strict, careless = receivers.open(verifying(secret)), receivers.open()

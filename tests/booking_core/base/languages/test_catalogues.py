@@ -59,7 +59,7 @@ def test_each_message_of_the_code_is_translated_and_no_other(code: str, of_the_c
 
 
 @each_catalogue
-def test_a_translation_has_the_placeholders_and_the_end_of_its_message_and_no_markup(code: str) -> None:
+def test_a_translation_has_the_placeholders_of_its_message_and_no_markup(code: str) -> None:
     for source, text in translations(code):
         assert sorted(PLACEHOLDER.findall(text)) == sorted(PLACEHOLDER.findall(source)), source
         assert text == text.strip()

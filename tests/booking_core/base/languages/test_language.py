@@ -61,7 +61,7 @@ def test_times_and_money_are_written_as_in_the_language(tag: str, code: str, spa
         ("es", 9223372036854775807, "NOK", "92.233.720.368.547.758,07 NOK"),
     ],
 )
-def test_an_amount_has_the_decimals_of_its_currency_and_a_symbol_that_nobody_mistakes(
+def test_an_amount_has_the_decimals_of_its_currency_and_an_unambiguous_symbol(
     tag: str, amount_minor: int, currency: str, shown: str
 ) -> None:
     assert " ".join(language(tag).money(amount_minor, currency).split()) == shown

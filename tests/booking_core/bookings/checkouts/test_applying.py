@@ -182,7 +182,7 @@ def test_a_second_intent_for_a_paid_booking_waits_for_a_person(shop: Shop) -> No
     assert shop.mailed(booking_id) == [("staff_payment_review_mail", "second_intent")]
 
 
-def test_a_payment_of_its_own_books_also_while_a_second_one_waits_for_a_person(shop: Shop) -> None:
+def test_a_payment_books_while_a_second_payment_waits_for_staff(shop: Shop) -> None:
     booking_id = shop.checkout()
     shop.say(replace(shop.intent(booking_id), intent_id="pi_second"))
     shop.say(shop.intent(booking_id))

@@ -175,9 +175,7 @@ def test_a_payment_that_came_without_a_name_can_be_given_one(ops: Operations, wo
     assert ops.refusal(ops.pay, booking["id"], "pi_2") == ("conflict", "paid_already")
 
 
-def test_a_booking_past_its_expiry_is_still_its_own_until_it_is_swept(
-    ops: Operations, world: World, departure: str
-) -> None:
+def test_an_expired_booking_keeps_its_seats_until_the_sweep(ops: Operations, world: World, departure: str) -> None:
     booking = ops.check_out(departure, 5)
     world.clock.advance(PENDING + MINUTE)
     assert ops.refusal(ops.check_out, departure) == ("insufficient_capacity", None)
@@ -242,7 +240,7 @@ def test_a_booking_that_staff_confirmed_can_still_be_paid(ops: Operations, world
 # Abandoned -------------------------------------------------------------------------------------------------------
 
 
-def test_an_unpaid_booking_is_abandoned_when_its_time_is_over_and_not_before(
+def test_an_unpaid_booking_is_abandoned_at_its_expiry_and_not_before(
     ops: Operations, world: World, departure: str
 ) -> None:
     card_id, code = ops.issue(50000)

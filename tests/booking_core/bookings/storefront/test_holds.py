@@ -103,9 +103,7 @@ def test_the_operator_finds_whose_a_hold_is(ops: Operations, world: World, depar
 # Checked out -----------------------------------------------------------------------------------------------------
 
 
-def test_a_checkout_takes_its_hold_over_and_may_need_more_or_fewer_seats(
-    ops: Operations, world: World, departure: str
-) -> None:
+def test_a_checkout_may_need_other_seats_than_its_hold_has(ops: Operations, world: World, departure: str) -> None:
     ops.hold(departure, 2)
     mine = ops.hold(departure, 1)
     with nothing_changes(world):
@@ -133,9 +131,7 @@ def test_a_hold_is_used_once_and_at_its_departure(ops: Operations, world: World,
             assert ops.refusal(ops.check_out, departure, 1, hold_id=each) == refusal
 
 
-def test_a_hold_that_ends_now_keeps_no_seat_from_another_of_the_batch(
-    ops: Operations, world: World, database: Database
-) -> None:
+def test_a_hold_that_ends_now_leaves_its_seats_to_the_batch(ops: Operations, world: World, database: Database) -> None:
     departure = world.departure(world.experience(), seats=4)
     ended, live = ops.hold(departure, 2, for_s=1), ops.hold(departure, 2, for_s=60)
     world.clock.advance(SECOND)
@@ -168,7 +164,7 @@ def only(fresh_database_url: str) -> Iterator[World]:
     database.close()
 
 
-def test_holds_are_forgotten_the_oldest_first_and_none_whose_time_is_not_over(only: World) -> None:
+def test_ended_holds_are_deleted_oldest_first_and_live_holds_stay(only: World) -> None:
     ops, departure = Operations(only), only.departure(only.experience())
     held = []
     for for_s in (1, 86_400, 60, 60):
@@ -185,7 +181,7 @@ def test_holds_are_forgotten_the_oldest_first_and_none_whose_time_is_not_over(on
     assert purge(only, before=end + DAY) == 0
 
 
-def test_what_is_old_is_found_by_its_index_and_live_holds_by_theirs(only: World) -> None:
+def test_old_holds_and_live_holds_have_an_index_each(only: World) -> None:
     departure, made = only.departure(only.experience()), ids(13)
     url = only.database.url.render_as_string(hide_password=False)
     over = {"seats": 1, "departure_id": departure, "organization_id": only.org}
@@ -214,7 +210,7 @@ def test_what_is_old_is_found_by_its_index_and_live_holds_by_theirs(only: World)
 
 
 @pytest.mark.parametrize("release", [storefront.release, storefront.delete_hold])
-def test_a_release_that_is_announced_locks_the_departure_before_the_hold_as_bookings_do(
+def test_an_announced_release_locks_the_departure_before_the_hold(
     ops: Operations, world: World, departure: str, statements: list[str], release: Callable[..., object]
 ) -> None:
     Hooks(world).endpoint(EventType.DEPARTURE_UPDATED)

@@ -82,7 +82,7 @@ class Stop(Exception):
 
 
 @pytest.mark.parametrize("after", [0, 1, 3, 5])
-def test_an_import_that_is_ended_counts_what_is_there_and_the_same_again_completes_it(world: World, after: int) -> None:
+def test_a_stopped_import_counts_its_rows_and_its_repetition_completes_it(world: World, after: int) -> None:
     document = {
         "experiences": [tour("long", 1520), tour("short", 3)],
         "customers": [{"email": f"{n}@example.com", "name": "Ada"} for n in range(600)],
@@ -117,7 +117,7 @@ def test_between_two_batches_everybody_can_book(world: World) -> None:
     assert world.examine() == []
 
 
-def test_nothing_is_written_when_the_last_entry_does_not_go_with_what_is_stored(world: World) -> None:
+def test_a_last_entry_that_contradicts_a_stored_row_undoes_all(world: World) -> None:
     stays = world.experience(slug="stays")
     known = world.departure(stays)
     document = {"experiences": [tour("first", 60), tour("second", 1)]}

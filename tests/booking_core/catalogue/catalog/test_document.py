@@ -162,7 +162,7 @@ def test_a_start_that_is_none_is_reported(text: object, said: str) -> None:
     assert found == {"/experiences/0/departures/0/starts_at": said}
 
 
-def test_a_catalogue_of_many_mistakes_has_every_one_of_them_reported_at_once() -> None:
+def test_all_mistakes_of_a_catalogue_are_reported_at_once() -> None:
     """`mistakes.json` has a file and its problems, `*` for the words of the API's own types."""
     case = json.loads(Path(__file__).with_name("mistakes.json").read_text(encoding="utf-8"))
     before = copy.deepcopy(case["file"])

@@ -67,7 +67,7 @@ CLOCK_CHANGES = {
 }
 
 
-def test_an_example_is_imported_whole_in_few_statements_and_it_and_its_export_change_nothing_again(
+def test_a_second_import_of_an_example_or_its_export_changes_nothing(
     example: tuple[World, dict[str, Any], str], new_world: Callable[..., World], statements: list[str]
 ) -> None:
     world, document, name = example
@@ -474,7 +474,7 @@ def test_a_currency_is_changed_with_all_prices(world: World, before: Document, a
 # All or nothing --------------------------------------------------------------------------------------------------
 
 
-def test_a_dry_run_says_what_would_be_done_and_a_reading_connection_is_enough(world: World) -> None:
+def test_a_dry_run_counts_the_changes_and_needs_only_to_read(world: World) -> None:
     document = departures(departure()) | cards({})
     done = world.database.read(
         lambda tx: catalog.import_document(tx, world.organization, world.installation, document, now=NOON, dry_run=True)
@@ -493,7 +493,7 @@ def test_another_organization_is_neither_seen_nor_touched(world: World, new_worl
     assert everything(other) == before
 
 
-def test_two_imports_at_once_come_to_the_same_as_one_after_the_other(world: World) -> None:
+def test_two_concurrent_imports_have_the_result_of_two_successive_ones(world: World) -> None:
     document = departures(*(at(f"{hour:02}") for hour in range(24)))
     document["customers"] = [{"email": f"guest{i}@example.com", "name": "Guest"} for i in range(24)]
     done = together(*[partial(load, world, document)] * 4)
@@ -539,7 +539,7 @@ def test_only_what_changed_is_updated(world: World) -> None:
     assert updated == {"one": 0, "two": HOUR}
 
 
-def test_lists_are_compared_by_what_they_hold_not_by_how_they_were_written(world: World) -> None:
+def test_lists_are_compared_by_their_values_not_by_their_text(world: World) -> None:
     world.experience(slug="kayak", title="Kayak", languages='["nb",   "en"]')
     done = load(world, tours({"slug": "kayak", "title": "Kayak", "languages": ["nb", "en"]}))
     assert done.experiences == Counts(0, 0, 1)
@@ -554,7 +554,7 @@ def only(world: World, table: Any, *names: str) -> Any:
     return row[names[0]] if len(names) == 1 else tuple(row[name] for name in names)
 
 
-def test_a_departure_keeps_what_was_sold_and_what_staff_set_where_the_catalogue_is_silent(world: World) -> None:
+def test_an_import_keeps_sold_seats_and_fields_that_it_does_not_name(world: World) -> None:
     known = world.experience(slug="kayak")
     world.departure(
         known, starts_at=START, seats_taken=5, status="closed", price_minor=1, ends_at=START + HOUR, seats=12
@@ -626,7 +626,7 @@ def test_the_ledger_of_a_card_that_arrives_partly_spent_adds_up(world: World) ->
     assert row["initial_minor"] + entry["amount_minor"] == row["balance_minor"] == 12000
 
 
-def test_an_import_gives_no_money_back_to_a_card_that_was_spent_since(world: World) -> None:
+def test_an_import_returns_no_money_to_a_spent_gift_card(world: World) -> None:
     document = cards({"id": A, "balance": money(40000)})
     load(world, document)
     world.change(tables.gift_cards, A, balance_minor=10000)
@@ -647,7 +647,7 @@ def test_a_gift_card_that_is_deactivated_again_keeps_its_instant(world: World) -
     assert only(world, tables.gift_cards, "deactivated_at") == NOON
 
 
-def test_a_code_hashed_with_a_former_key_is_found_and_left_as_it_is(world: World) -> None:
+def test_a_code_hashed_with_a_former_key_is_found_and_stays(world: World) -> None:
     load(world, cards({}))
     before = everything(world)
     world.installation = Installation(tokens.SecretKeys("a newer key", SECRET))

@@ -163,7 +163,7 @@ def test_prices_for_tiers_need_tiers(world: World) -> None:
 # Stored departures -----------------------------------------------------------------------------------------------
 
 
-def test_a_single_price_that_is_stored_beside_tiers_is_neither_shown_nor_charged(world: World) -> None:
+def test_a_single_price_stored_beside_tiers_is_neither_shown_nor_charged(world: World) -> None:
     """As catalogues of earlier versions could leave it."""
     world.departure(world.experience(slug="kayak"), price_minor=1)
     (shown,) = available(world)
@@ -174,7 +174,7 @@ def test_a_single_price_that_is_stored_beside_tiers_is_neither_shown_nor_charged
     assert load(world, document).departures.unchanged == 1
 
 
-def test_a_price_for_a_tier_that_is_taken_away_is_no_longer_shown_or_charged(world: World) -> None:
+def test_the_price_of_a_removed_tier_is_neither_shown_nor_charged(world: World) -> None:
     load(world, departures(departure(prices={"child": 1, "adult": 80000}), price_tiers=[ADULT, CHILD]))
     assert len(load(world, tours(tour(price_tiers=[ADULT]))).notes) == 1
     assert load(world, tours(tour(price_tiers=[ADULT]))).notes == ()

@@ -60,7 +60,7 @@ def seats(found: list[dict[str, Any]]) -> list[int]:
     return [each["object"]["seats_available"] for each in found]
 
 
-def test_a_rush_of_bookings_is_announced_at_once_and_once_more_after_the_window(
+def test_many_bookings_are_announced_at_once_and_again_after_the_window(
     announcer: Announcer, endpoint: str, departure: str
 ) -> None:
     clock = announcer.world.clock

@@ -111,7 +111,7 @@ def test_the_ends_of_the_calendar_are_answered(new_world: Callable[..., World], 
     assert find(world, date.max) == []
 
 
-def test_seats_are_net_of_what_is_sold_and_of_live_holds_of_the_departure(world: World) -> None:
+def test_available_seats_exclude_sold_seats_and_live_holds(world: World) -> None:
     tour = world.experience()
     made, free = world.departure(tour, seats_taken=3), world.departure(tour, starts_at=NOON + 3 * DAY)
     hold(world, made, 2)
@@ -158,7 +158,7 @@ def crowd(url: str, world: World, *, held: int) -> str:
     return str(experiences[0]["id"])
 
 
-def test_availability_reads_only_its_window_through_indexes_and_5_000_departures_with_one_statement(
+def test_availability_reads_5_000_departures_of_its_window_with_one_statement(
     fresh_database_url: str, clock: FixedClock
 ) -> None:
     seen: list[str] = []

@@ -64,9 +64,7 @@ def test_more_seats_can_be_sold_and_fewer_cannot(ops: Operations, world: World, 
     assert world.examine() == []
 
 
-def test_under_what_was_sold_nobody_loses_a_seat_and_none_is_for_sale(
-    ops: Operations, world: World, departure: str
-) -> None:
+def test_a_departure_with_fewer_seats_than_sold_sells_none(ops: Operations, world: World, departure: str) -> None:
     booking = ops.book(departure, 4)
     other = ops.book(departure)
     shown = ops.set_seats(departure, 3)

@@ -41,9 +41,7 @@ def test_what_changed_at_that_very_instant_belongs_to_updated_since(world: World
     assert ids(find(world, updated_since=NOON + 1)) == []
 
 
-def test_an_experience_is_shown_as_in_the_list_and_each_costs_one_statement(
-    world: World, statements: list[str]
-) -> None:
+def test_an_experience_equals_its_list_item_and_takes_one_statement(world: World, statements: list[str]) -> None:
     made = world.experience()
     statements.clear()
     (listed,) = find(world, published=True, updated_since=NOON)["data"]

@@ -64,7 +64,7 @@ def test_a_client_reads_the_response_of_an_earlier_release() -> None:
     assert Experience.model_validate(shown).add_ons == []
 
 
-def test_a_flag_that_sqlite_gives_as_a_number_is_shown_as_a_boolean() -> None:
+def test_a_flag_stored_as_a_number_is_shown_as_a_boolean() -> None:
     assert rules.present(ROW._replace(is_published=1), OSLO)["is_published"] is True  # type: ignore[arg-type]
 
 
@@ -108,9 +108,7 @@ TIERS = json.dumps([ADULT, ADULT | {"id": "child", "price": {"amount_minor": 450
 
 @pytest.mark.parametrize(("given", "shown"), [(None, 45000), (99000, 99000), (0, 0)])
 @pytest.mark.parametrize("published", [True, False])
-def test_the_advertised_price_is_that_of_the_cheapest_tier_where_none_is_given(
-    given: int | None, shown: int, published: bool
-) -> None:
+def test_the_cheapest_tier_is_the_default_advertised_price(given: int | None, shown: int, published: bool) -> None:
     row = BARE._replace(price_tiers=TIERS, price_from_minor=given, is_published=published)
     assert rules.present(row, OSLO)["price_from"] == {"amount_minor": shown, "currency": BARE.currency}
 
@@ -129,7 +127,7 @@ def test_the_advertised_price_is_that_of_the_cheapest_tier_where_none_is_given(
         (69000, None, '{"senior":1}', {"adult": 89000, "child": 45000}, 69000),
     ],
 )
-def test_with_tiers_a_departure_s_price_for_a_tier_goes_before_the_tier_s_own(
+def test_a_tier_price_of_the_departure_precedes_the_price_of_the_tier(
     price_from: int | None, price: int | None, prices: str | None, charged: dict[str, int], advertised: int
 ) -> None:
     offered = experiences.tiers(TIERS, price_from, price, prices)

@@ -45,7 +45,7 @@ def test_an_empty_text_counts_as_none() -> None:
     assert rules.texts_for(stored, ("de", "fr")) == {"title": "Kayak"}
 
 
-def test_each_language_is_presented_with_every_field_and_without_add_ons_that_are_off() -> None:
+def test_each_language_has_every_field_and_no_inactive_add_on() -> None:
     shown = rules.present_translations(STORED, has_add_ons=True)
     empty = dict.fromkeys(("title", "excerpt", "meeting_point", "what_to_bring", "terms"))
     assert shown["de"] == {**empty, **GERMAN}

@@ -43,7 +43,7 @@ def test_nothing_of_the_guest_is_left_in_any_column_of_any_table(filled: Guests)
     assert filled.world.examine() == []
 
 
-def test_nothing_is_left_of_a_guest_who_paid_in_a_checkout_that_failed_was_reviewed_and_disputed(
+def test_an_erasure_leaves_nothing_of_checkouts_payments_and_disputes(
     guests: Guests,
 ) -> None:
     world, actor = guests.world, checkouts_support.actor_of(guests.world)
@@ -128,7 +128,7 @@ def test_the_receivers_get_one_event_and_the_customer_is_anonymous_at_once(fille
     assert shown["email"] == f"anonymized-{customer_id}@anonymized.invalid"
 
 
-def test_a_retry_with_a_former_key_books_nothing_and_shows_nothing_of_the_guest(filled: Guests) -> None:
+def test_a_retry_after_an_erasure_books_and_shows_nothing(filled: Guests) -> None:
     filled.request()
     filled.erase()
     before = filled.world.rows(tables.bookings)
@@ -142,7 +142,7 @@ def test_a_retry_with_a_former_key_books_nothing_and_shows_nothing_of_the_guest(
     assert filled.api.get("/customers", email=ADA["email"]).json()["data"] == []
 
 
-def test_a_guests_link_ends_and_a_later_booking_of_the_address_makes_another_customer(filled: Guests) -> None:
+def test_an_erasure_ends_the_link_and_a_later_booking_makes_another_customer(filled: Guests) -> None:
     former, path = filled.customer_id(), urlsplit(filled.link).path
     for row in filled.world.rows(tables.bookings):
         filled.world.change(tables.bookings, row["id"], manage_expires_at=filled.world.clock() + 90 * DAY)
@@ -157,9 +157,7 @@ def test_a_guests_link_ends_and_a_later_booking_of_the_address_makes_another_cus
 
 
 @pytest.mark.parametrize("is_taken", [False, True])
-def test_the_address_of_an_earlier_booking_is_removed_unless_another_customer_has_it(
-    guests: Guests, is_taken: bool
-) -> None:
+def test_an_earlier_address_is_removed_unless_another_customer_has_it(guests: Guests, is_taken: bool) -> None:
     guests.book("booked")
     customer_id = guests.customer_id()
     guests.ops.issue(500, recipient_name=ADA["name"], recipient_email=ADA["email"])
@@ -189,7 +187,7 @@ def refusal(guests: Guests) -> str | None:
     return guests.ops.refusal(guests.request)[1]
 
 
-def test_a_guest_with_a_booking_to_come_is_refused_until_it_is_cancelled_or_over(guests: Guests) -> None:
+def test_an_erasure_is_refused_until_every_booking_is_cancelled_or_over(guests: Guests) -> None:
     booked = guests.book("booked")
     assert refusal(guests) == "booking_to_come"
     assert guests.api.event_types().count("customer.updated") == 0
@@ -259,7 +257,7 @@ def test_a_delivery_in_flight_is_waited_for(guests: Guests) -> None:
     assert guests.traces() == set()
 
 
-def test_a_booking_that_was_under_way_goes_to_a_customer_of_its_own(guests: Guests) -> None:
+def test_a_booking_concurrent_with_the_erasure_gets_its_own_customer(guests: Guests) -> None:
     """It found the customer before the customer was anonymized, and was committed after."""
     guests.book("booked")
     former = guests.customer_id()

@@ -55,7 +55,7 @@ def test_a_customer_is_anonymized_so_many_days_after_the_last_booking_ended(gues
     assert guests.api.event_types().count("customer.updated") == 1
 
 
-def test_the_end_of_a_moved_departure_counts_and_a_cancellation_when_it_was_made(guests: Guests) -> None:
+def test_retention_counts_from_the_moved_end_or_the_cancellation(guests: Guests) -> None:
     later = guests.world.departure(guests.experience, starts_at=NOON + 300 * DAY)
     cancelled = guests.book("cancelled", experience_date_id=later)
     guests.book("booked")

@@ -252,7 +252,7 @@ def test_the_events_of_one_resource_are_bounded_in_time_too(world: World) -> Non
     assert ids(find(world, resource_id=booking, created_until=NOON)) == []
 
 
-def test_an_event_dated_a_little_before_its_predecessor_is_found_by_its_date(world: World) -> None:
+def test_an_event_dated_before_its_predecessor_is_found_by_its_date(world: World) -> None:
     late = publish(world, EventType.BOOKING_CREATED)
     world.clock.advance(-20 * HOUR // 3600)
     early = publish(world, EventType.BOOKING_CREATED)

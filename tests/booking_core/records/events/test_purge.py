@@ -42,7 +42,7 @@ def test_events_older_than_the_bound_go_from_the_oldest_on(world: World) -> None
     assert purge(world) == 0
 
 
-def test_an_event_that_is_not_old_keeps_an_older_one_that_was_published_after_it(world: World) -> None:
+def test_a_recent_event_keeps_older_events_with_later_sequences(world: World) -> None:
     """Requests that run beside each other are numbered when they end, and dated when they began."""
     bound = world.clock() - 90 * DAY
     for sequence, created_at in enumerate((bound - 2, bound, bound - 1, bound), start=1):
@@ -61,7 +61,7 @@ def test_an_event_that_a_wrong_clock_dated_ahead_keeps_no_other(world: World) ->
     assert sequences(world) == [2]
 
 
-def test_an_event_that_a_delivery_waits_for_is_kept_with_all_after_it(world: World) -> None:
+def test_a_waiting_delivery_keeps_its_event_and_all_later_ones(world: World) -> None:
     hooks, ended = Hooks(world), {"status": "succeeded", "next_attempt_at": None, "completed_at": world.clock()}
     world.clock.advance(-95 * DAY)
     hooks.endpoint(events=4)

@@ -37,9 +37,7 @@ def turn(job: Job) -> int:
     return asyncio.run(job.run_turn(asyncio.Event()))
 
 
-def test_requests_are_worked_off_a_minute_later_and_customers_expire_in_a_pass_a_day(
-    world: World, customer_id: str
-) -> None:
+def test_erasures_run_after_a_minute_and_customers_expire_daily(world: World, customer_id: str) -> None:
     clock, job, without = world.clock, job_of(world, days=30), job_of(world)
     actor = Actor(installation=world.installation, organization=world.organization, at=clock())
     world.database.write(lambda tx: erasures.request(tx, actor, customer_id))

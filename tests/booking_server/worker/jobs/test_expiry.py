@@ -207,7 +207,7 @@ def test_a_departure_that_ran_while_a_booking_was_pending_is_not_cancelled(
     assert ops.booking(waiting.confirmed)["status"] == "confirmed"
 
 
-def test_a_departure_with_more_bookings_than_a_batch_waits_for_its_pending_booking(
+def test_a_departure_larger_than_a_batch_waits_for_its_pending_booking(
     ops: Operations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cancel_batches, "BATCH", 2)

@@ -141,7 +141,7 @@ def test_no_transaction_is_open_while_a_mail_is_sent(mails: Mails) -> None:
     assert len(open_then) == 2  # each would have waited for the writer, or for the row
 
 
-def test_a_worker_that_stops_sends_the_batch_in_hand_and_claims_no_other(mails: Mails, server: MailServer) -> None:
+def test_a_stopping_worker_sends_its_batch_and_claims_no_other(mails: Mails, server: MailServer) -> None:
     for number in range(CONNECTIONS_MAX * SEND_BATCH + 1):
         mails.book(f"a-key-of-a-test-{number}", notify_staff=False)
     mails.write(limit=100)
@@ -196,7 +196,7 @@ def test_parked_mails_are_sent_when_there_is_a_mail_server(mails: Mails, tmp_pat
     assert {row["status"] for row in mails.world.rows(tables.mails)} == {"sent"}
 
 
-def test_a_mail_parked_by_an_old_process_is_sent_by_the_new_one(
+def test_the_new_process_sends_a_mail_parked_by_an_old_process(
     mails: Mails, tmp_path: Path, server: MailServer
 ) -> None:
     """The new process has a mail server and runs already; the old one has none, and claims a last mail."""
@@ -228,7 +228,7 @@ def test_the_folder_lies_beside_an_sqlite_file_and_is_named_for_postgresql() -> 
         *(("BOOKING_MAIL_FROM", text) for text in ("nobody", "a@b.c, d@e.f", "Ada <a@b.c", "a@bücher.example", "x <>")),
     ],
 )
-def test_a_setting_that_names_no_server_or_not_one_mailbox_is_refused_at_the_start(name: str, value: str) -> None:
+def test_settings_without_a_server_or_a_mailbox_are_refused_at_start(name: str, value: str) -> None:
     with pytest.raises(SettingError, match=name):
         Settings.from_environment({name: value})
 

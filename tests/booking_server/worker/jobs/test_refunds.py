@@ -110,7 +110,7 @@ def test_refunds_of_one_organization_are_sent_at_once_up_to_its_share(till: Till
     assert statuses(till) == {"succeeded": 2 * REFUNDS_IN_FLIGHT_MAX + 1}
 
 
-def test_a_worker_that_stops_settles_what_it_has_sent_and_claims_nothing_more(till: Till) -> None:
+def test_a_stopping_worker_settles_its_sent_refunds_and_claims_no_other(till: Till) -> None:
     for _ in range(REFUNDS_OF_ONE_MAX + 1):
         till.with_refund()
     job, stop = RefundJob(till.world.database, ScriptedGateway()), asyncio.Event()
@@ -207,7 +207,7 @@ def reopen(till: Till, booking_id: str) -> None:
     till.world.database.write(lambda tx: payments.reopen_refund(tx, till.actor, refund_id))
 
 
-def test_a_referred_refund_is_sent_to_a_new_gateway_when_staff_reopens_it(till: Till) -> None:
+def test_a_reopened_refund_is_sent_to_the_new_gateway(till: Till) -> None:
     booking_id = till.with_refund()
     url = till.world.database.url.render_as_string(hide_password=False)
     assert run(refund_job(Settings(database_url=url), till.world.database, till.world.installation)) == [1]
@@ -346,7 +346,7 @@ def test_each_booking_is_refunded_once_despite_many_faults(simulation: Simulatio
 
 
 @pytest.mark.exhaustive(but="postgresql")
-def test_all_are_settled_within_ten_minutes_of_an_outage_that_outlived_their_keys(simulation: Simulation) -> None:
+def test_ten_minutes_settle_all_refunds_after_a_day_of_outage(simulation: Simulation) -> None:
     made = simulation.with_refunds(24)
     ledger = simulation.ledger
     # The last responses before the outage: some refunds were made without a response.

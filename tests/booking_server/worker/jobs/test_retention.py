@@ -216,7 +216,7 @@ def test_an_idempotency_key_books_once_also_after_a_jump(world: World) -> None:
     assert len(world.rows(tables.bookings)) == 1
 
 
-def test_the_first_turn_does_not_trust_a_clock_ahead_of_the_newest_event(world: World) -> None:
+def test_the_first_turn_distrusts_a_clock_ahead_of_the_newest_event(world: World) -> None:
     book(world)
     world.clock.advance(366 * DAY)
     Machine(world).pass_time(2 * HOUR)
@@ -250,7 +250,7 @@ def test_several_workers_follow_a_jump_no_faster_than_one(world: World) -> None:
 
 
 @pytest.mark.parametrize("back", [HOUR, DAY, 366 * DAY], ids=["hour", "day", "year"])
-def test_a_clock_that_is_set_back_deletes_nothing_early_and_delays_no_deletion(world: World, back: int) -> None:
+def test_a_clock_set_back_neither_hastens_nor_delays_a_deletion(world: World, back: int) -> None:
     world.clock.advance(400 * DAY)
     machine = Machine(world)
     turn(machine.job)
@@ -262,9 +262,7 @@ def test_a_clock_that_is_set_back_deletes_nothing_early_and_delays_no_deletion(w
     assert len(world.rows(tables.idempotency)) == 0
 
 
-def test_a_clock_that_runs_ahead_is_logged_once_and_so_is_its_return(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_clock_ahead_is_logged_once_and_its_return_too(world: World, caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine(world)
     caplog.set_level("INFO", "booking.retention")
     machine.pass_time(2 * HOUR)
@@ -308,7 +306,7 @@ def outbox_statuses(world: World) -> dict[str, str]:
     return {row["kind"]: row["status"] for row in world.rows(tables.effects)}
 
 
-def test_a_mail_and_its_outbox_row_are_deleted_thirty_days_after_it_was_sent_or_failed(world: World) -> None:
+def test_an_ended_mail_is_deleted_with_its_outbox_row_after_thirty_days(world: World) -> None:
     mails, job = Mails(world), make_job(world)
     mails.book(notify_staff=False)
     mails.write()

@@ -20,7 +20,7 @@ def refuse(_: Tx) -> None:
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
-def test_a_leased_row_that_is_done_releases_itself_and_its_organization_and_is_forgotten(world: World) -> None:
+def test_a_processed_lease_releases_its_row_and_its_organization(world: World) -> None:
     row, other, org = new_id(), new_id(), world.org
     sweep: Sweep[str] = Sweep(NAME, world.database, notifications.DUE, lambda *_: Processed(), is_lease=True)
 
