@@ -58,6 +58,7 @@ def test_types_that_cannot_be_parts_of_a_key(part: object) -> None:
 @pytest.mark.parametrize(
     ("parts", "namespace"),
     [((), ""), (("order", ""), ""), *((("order",), wrong) for wrong in ("with space", "ø", "a/b", "x" * 101))],
+    ids=["no part", "empty part", "blank", "not ASCII", "slash", "too long"],
 )
 def test_a_part_is_not_empty_and_a_namespace_is_plain(parts: tuple[str, ...], namespace: str) -> None:
     with pytest.raises(ValueError):

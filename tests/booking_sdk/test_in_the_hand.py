@@ -62,6 +62,7 @@ def test_clients_resources_pages_and_iterators_have_names(client: BookingClient)
         (lambda client: client.bookings, "iterat", "iterate"),
         (lambda client: client.bookings.iterate(), "page", "pages"),
     ],
+    ids=["model", "money", "client", "no suggestion", "resource", "pages"],
 )
 def test_an_attribute_that_does_not_exist_suggests_the_one_that_does(
     client: BookingClient, owner: Any, wrong: str, right: str | None

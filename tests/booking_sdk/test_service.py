@@ -113,6 +113,17 @@ def test_a_revoked_key_is_refused(stage: Stage) -> None:
         (InsufficientCapacityError, 409, lambda client, departure: book(client, departure, count=13)),
         (UnprocessableEntityError, 422, lambda client, departure: book(client, departure, guests=[SENIOR])),
     ],
+    ids=[
+        "unknown key",
+        "invalid metadata",
+        "body is a list",
+        "no idempotency key",
+        "unknown departure",
+        "unknown path",
+        "wrong method",
+        "too many seats",
+        "unknown tier",
+    ],
 )
 def test_a_refusal_of_the_service_is_an_error_of_its_class(stage: Stage, kind: Any, status: int, call: Any) -> None:
     with pytest.raises(kind) as caught:

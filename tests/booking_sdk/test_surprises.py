@@ -132,6 +132,10 @@ def test_hooks_are_not_awaited_and_say_so() -> None:
         (lambda: make_event("booking.cancelled", raeson=1), "CancellationData has no field raeson; did you mean"),
         (lambda: make_event("booking.created", sequence=7), "BookingData has no field sequence"),
     ],
+    ids=[
+        "booking", "guest", "guest line", "customer", "departure", "experience", "gift card", "cancelled event",
+        "created event",
+    ],
 )  # fmt: skip
 def test_a_field_that_is_not_there_is_refused_where_things_are_made(make: Any, said: str) -> None:
     with pytest.raises(TypeError) as caught:

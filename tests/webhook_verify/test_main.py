@@ -79,6 +79,7 @@ def test_a_body_that_is_no_event_verifies_all_the_same(
         (lambda body: json.dumps(json.loads(body)).encode(), "parsed and encoded again"),
         (lambda body: json.dumps(json.loads(body), indent=2).encode(), "parsed and encoded again"),
     ],
+    ids=["another body", "LF added", "CRLF added", "compact again", "indented"],
 )
 def test_a_changed_body_exits_with_11_and_a_hint_at_the_change(
     change: Callable[[bytes], bytes], hint: str | None, check: Check, saved: SimpleNamespace

@@ -116,7 +116,9 @@ def test_a_retained_key_verifies_and_signs_as_its_secret_key_did() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [lambda s: s[:-4] + "AAAA", lambda s: "A" + s[1:], lambda s: s[:20], lambda s: "?", lambda s: f"v2.{s}"]
+    "change",
+    [lambda s: s[:-4] + "AAAA", lambda s: "A" + s[1:], lambda s: s[:20], lambda s: "?", lambda s: f"v2.{s}"],
+    ids=["end", "start", "cut", "another text", "another version"],
 )
 def test_a_changed_value_does_not_open(change: Callable[[str], str]) -> None:
     keys = SecretKeys("one")

@@ -428,6 +428,7 @@ def test_a_request_looks_up_its_own_rows(filled: Filled, name: str) -> None:
         ("departures", lambda tx, own: departures.organizations_of(tx, own.first)),
         ("bookings", lambda tx, own: bookings.organization_of(tx, own.booking)),
     ],
+    ids=["departure", "booking"],
 )
 def test_the_owner_of_a_row_is_found_without_a_scan(
     filled: Filled, table: str, find: Callable[[Tx, Known], object]

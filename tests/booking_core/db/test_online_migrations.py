@@ -180,6 +180,7 @@ def test_no_revision_keeps_writers_from_a_table_while_it_is_read(url: str, monke
         (COLUMN, ""),
         (INDEX.replace("colour", "updated_at"), ""),
     ],
+    ids=["index under a lock", "rewrite", "two tables", "column", "index built concurrently"],
 )
 def test_the_rule_finds_a_revision_that_blocks(
     url: str, release: Release, monkeypatch: pytest.MonkeyPatch, body: str, problem: str
