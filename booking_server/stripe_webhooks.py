@@ -17,6 +17,7 @@ from booking_core.base.errors import BookingError, Malformed, NotFound, Unavaila
 from booking_core.bookings import checkouts
 from booking_core.bookings.checkouts import Applied, Update
 from booking_core.db.engine import Tx
+from booking_core.models.reasons import ErrorReason
 from booking_core.payments import stripe_accounts
 from booking_core.payments.stripe_accounts import WEBHOOK_PATH
 from booking_server.adapters.stripe_intents import parse_event
@@ -30,7 +31,7 @@ log = logging.getLogger("booking.stripe")
 TOLERANCE_S = 300
 """Stripe's own default: a request that was recorded is worth nothing five minutes later."""
 SIGNATURE = "stripe-signature"
-_SIGNATURE_FIELD, _UNSIGNED = "Stripe-Signature", "no_signature"
+_SIGNATURE_FIELD = "Stripe-Signature"
 _RECEIVED = b'{"received":true}'
 _IGNORED = "ignored"
 """The outcome of an authentic event that no booking depends on."""
@@ -65,7 +66,7 @@ def _outcome_of(error: BookingError) -> str:
     if isinstance(error, NotFound):
         return "no_account"
     if isinstance(error, Malformed) and error.details and error.details[0].field == _SIGNATURE_FIELD:
-        return "unsigned" if error.details[0].reason == _UNSIGNED else "wrong_signature"
+        return "unsigned" if error.details[0].reason == "required" else "wrong_signature"
     return "refused"
 
 
@@ -80,7 +81,7 @@ async def _verified(request: Request, service: Service, organization_id: str) ->
     """
     signature = request.headers.get(SIGNATURE)
     if not signature:
-        raise await _refusal(request, service, _UNSIGNED)
+        raise await _refusal(request, service, "required")
     body = await read_body(request.scope, request.receive)
     if isinstance(body, BookingError):
         raise body
@@ -92,7 +93,8 @@ async def _verified(request: Request, service: Service, organization_id: str) ->
     try:
         webhook_verify.verify(body, signature, secret, tolerance=TOLERANCE_S, now=now_s)
     except webhook_verify.WebhookVerificationError as error:
-        raise await _refusal(request, service, error.reason) from None
+        log.info("a signature of Stripe: %s", error)
+        raise await _refusal(request, service, "wrong_signature") from None
     return parse_event(body)
 
 
@@ -101,7 +103,7 @@ def _secret(tx: Tx, service: Service, organization_id: str) -> str | None:
     return account.webhook_secret if account else None
 
 
-async def _refusal(request: Request, service: Service, reason: str) -> BookingError:
+async def _refusal(request: Request, service: Service, reason: ErrorReason) -> BookingError:
     """Return the refusal of a request that Stripe did not sign, which counts against its address."""
     await asyncio.to_thread(service.authenticator.count_address, Credentials((), address_of(request)))
     return Malformed.at(_SIGNATURE_FIELD, "is not the signature of this request by Stripe", reason)

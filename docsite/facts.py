@@ -6,12 +6,13 @@ import json
 import textwrap
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_args
 
 from booking_core.base.settings import SECRETS, Settings, variable
 from booking_core.models import limits
 from booking_core.models.errors import ErrorCode
 from booking_core.models.events import READ_SCOPE, EventType
+from booking_core.models.reasons import ErrorReason
 from booking_core.models.scopes import READ_SCOPES, Scope
 from booking_server.api import errors
 from docsite import cli
@@ -106,7 +107,10 @@ def error_codes() -> str:
         " for people and may change. [Errors and retries](../guides/integrators/errors.md) explains what to do about"
         " each. `booking` maps them to [exit codes](cli/index.md#exit-codes).",
         table(("code", "status", "example of a message"), rows),
-        description="Every error code of the HTTP API.",
+        "## Reasons",
+        "`reason` is one of these words. Later versions may add words. Some are of staff commands only.",
+        ", ".join(map(code, sorted(get_args(ErrorReason)))) + ".",
+        description="Every error code of the HTTP API, and every reason.",
     )
 
 

@@ -255,12 +255,12 @@ def parse(kind: "type[T]", value: Mapping[str, Any]) -> "T":
 def _malformed(error: "ValidationError") -> "Malformed":
     from booking_core.base.errors import Malformed
     from booking_core.models.errors import ErrorDetail
-    from booking_core.models.problems import describe
+    from booking_core.models.problems import describe, reason_of
 
     details = [
         ErrorDetail(
             field=".".join(map(str, each["loc"])),
-            reason="invalid",
+            reason=reason_of(each),
             message=describe(each),
         )
         for each in error.errors()

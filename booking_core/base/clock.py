@@ -10,6 +10,9 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from booking_core.models import timestamps
+from booking_core.models.reasons import Fault
+
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
@@ -37,9 +40,6 @@ _EARLIEST, _LATEST = (
 )
 _TWO = tuple(f"{n:02}" for n in range(60))
 
-_TIMESTAMP = re.compile(
-    r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?(?:([Zz])|([+\- ])(\d\d):?(\d\d))?)?", re.ASCII
-)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
@@ -79,10 +79,10 @@ def within_years(at: int) -> int:
     """Return the timestamp, if it can be stored and shown in every zone.
 
     Raises:
-        ValueError: it is before or after YEARS.
+        Fault: it is before or after YEARS.
     """
     if not _EARLIEST <= at < _LATEST:
-        raise ValueError(f"must lie between the years {YEARS[0]} and {YEARS[1]}")
+        raise Fault("out_of_range", f"must lie between the years {YEARS[0]} and {YEARS[1]}")
     return at
 
 
@@ -94,14 +94,14 @@ def parse_date(text: str) -> date:
     """Parse a date, written exactly `YYYY-MM-DD`.
 
     Raises:
-        ValueError: it is not.
+        Fault: it is not.
     """
     if not _DATE.fullmatch(text):
-        raise ValueError("must be a date written YYYY-MM-DD")
+        raise Fault("wrong_format", "must be a date written YYYY-MM-DD")
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise ValueError("is not a day of the calendar") from None
+        raise Fault("wrong_format", "is not a day of the calendar") from None
 
 
 class Zone:
@@ -183,25 +183,12 @@ class Zone:
         A space where a `+` stood in an unescaped URL is read as `+` (decision R10).
 
         Raises:
-            ValueError: it is no timestamp.
+            Fault: it is no timestamp.
         """
-        match = _TIMESTAMP.fullmatch(text)
-        if not match:
-            raise ValueError("must be an ISO 8601 timestamp")
-        day, minutes, seconds, fraction, utc, sign, hours_off, minutes_off = match.groups()
-        try:
-            wall = datetime.fromisoformat(f"{day}T{minutes or '00:00'}{seconds or ':00'}")
-        except ValueError:
-            raise ValueError("is not a moment of the calendar") from None
-        micros = int((fraction or "0")[:6].ljust(6, "0"))
-        if utc:
-            return _wall(wall) + micros
-        if not sign:
+        wall, micros, offset = timestamps.split(text)
+        if offset is None:
             return self.at(wall) + micros
-        if int(hours_off) > 23 or int(minutes_off) > 59:
-            raise ValueError("has an impossible offset")
-        offset = (int(hours_off) * 60 + int(minutes_off)) * MINUTE
-        return _wall(wall) + micros + (offset if sign == "-" else -offset)
+        return _wall(wall) + micros - offset * MINUTE
 
 
 @lru_cache(maxsize=1024)

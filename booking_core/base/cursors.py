@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from booking_core.base.errors import Malformed
 from booking_core.base.tokens import SecretKeys, sha256_hex
+from booking_core.models.reasons import ErrorReason, Fault
 
 _VERSION = b"\x01"
 _MAC_BYTES = 16
@@ -20,6 +21,8 @@ _ROW = struct.Struct(">q16s")
 _SEQUENCE = struct.Struct(">q")
 _LENGTH_MAX = 200
 _PURPOSE = "cursor"
+_REASON: ErrorReason = "invalid_cursor"
+_MESSAGE = "is not a cursor of this list"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +46,38 @@ def _encode(keys: SecretKeys, binding: Binding, position: bytes) -> str:
     return base64.urlsafe_b64encode(_VERSION + position + mac).rstrip(b"=").decode()
 
 
-def _decode(keys: SecretKeys, binding: Binding, cursor: str, length: int) -> bytes:
-    refusal = Malformed.at("starting_after", "is not a cursor of this list", "invalid_cursor")
+def checked(cursor: str) -> str:
+    """Validate that a text has the form of a cursor, of any list, and return it.
+
+    Raises:
+        Fault: it has not.
+    """
+    if _data(cursor) is None:
+        raise Fault(_REASON, _MESSAGE)
+    return cursor
+
+
+def _data(cursor: str) -> bytes | None:
+    """Return the position and the signature of a cursor, or None for a text of another form."""
     if len(cursor) > _LENGTH_MAX:
-        raise refusal
+        return None
     try:
         data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
-        raise refusal from None
-    position, mac = data[1:-_MAC_BYTES], data[-_MAC_BYTES:]
+        return None
     # Base64 leaves unused bits in its last character: only the exact text that was issued is taken back.
     exact = base64.urlsafe_b64encode(data).rstrip(b"=").decode() == cursor
-    if not exact or data[:1] != _VERSION or len(position) != length:
-        raise refusal
-    for signature in keys.signatures(_PURPOSE, binding.message(position)):
-        if hmac.compare_digest(signature[:_MAC_BYTES], mac):
-            return position
-    raise refusal
+    return data[1:] if exact and data[:1] == _VERSION else None
+
+
+def _decode(keys: SecretKeys, binding: Binding, cursor: str, length: int) -> bytes:
+    data = _data(cursor) or b""
+    position, mac = data[:-_MAC_BYTES], data[-_MAC_BYTES:]
+    if len(position) == length:
+        for signature in keys.signatures(_PURPOSE, binding.message(position)):
+            if hmac.compare_digest(signature[:_MAC_BYTES], mac):
+                return position
+    raise Malformed.at("starting_after", _MESSAGE, _REASON)
 
 
 def encode_row(keys: SecretKeys, binding: Binding, created_at: int, row_id: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from booking_core.models.errors import ErrorCode, ErrorDetail
+from booking_core.models.reasons import ErrorReason
 from booking_core.models.scopes import Scope
 
 
@@ -30,7 +31,7 @@ class Malformed(BookingError):
     message = "The request is not valid."
 
     @classmethod
-    def at(cls, field: str, message: str, reason: str = "invalid") -> "Malformed":
+    def at(cls, field: str, message: str, reason: ErrorReason) -> "Malformed":
         """Return the error for a wrong field."""
         return cls(f"{field}: {message}", details=[ErrorDetail(field=field, reason=reason, message=message)])
 
@@ -42,7 +43,7 @@ class Unprocessable(BookingError):
     message = "The request cannot be fulfilled."
 
     @classmethod
-    def at(cls, field: str, message: str, reason: str) -> "Unprocessable":
+    def at(cls, field: str, message: str, reason: ErrorReason) -> "Unprocessable":
         """Return the error for a field that cannot be fulfilled."""
         return cls(message, details=[ErrorDetail(field=field, reason=reason, message=message)])
 
@@ -157,7 +158,7 @@ class Conflict(BookingError):
     code = ErrorCode.CONFLICT
     message = "The request conflicts with the current state."
 
-    def __init__(self, reason: str, message: str, field: str | None = None) -> None:
+    def __init__(self, reason: ErrorReason, message: str, field: str | None = None) -> None:
         super().__init__(message, details=[ErrorDetail(field=field, reason=reason, message=message)])
         self.reason = reason
 

@@ -22,6 +22,7 @@ from booking_core.models.bookings import (
     PaymentStatus,
 )
 from booking_core.models.limits import AMOUNT_MINOR_MAX
+from booking_core.models.reasons import ErrorReason
 
 Charge = PaymentMode | Literal[PaymentMethod.CARD]
 """A payment mode of the API, or a card payment at the storefront."""
@@ -83,7 +84,7 @@ def evaluate(
     for i, guest in enumerate(guests):
         tier = tiers.get(guest.tier_id)
         if tier is None:
-            problems.append(_unknown_line(f"guests.{i}.tier_id", "price tier", tiers))
+            problems.append(_unknown_line(f"guests.{i}.tier_id", "price tier", "unknown_tier", tiers))
             continue
         subtotal += tier.price_minor * guest.count
         seats += tier.seats_per_unit * guest.count
@@ -97,7 +98,7 @@ def evaluate(
     for i, wanted in enumerate(add_ons):
         add_on = offered.get(wanted.id)
         if add_on is None:
-            problems.append(_unknown_line(f"add_ons.{i}.id", "add-on", offered))
+            problems.append(_unknown_line(f"add_ons.{i}.id", "add-on", "unknown_add_on", offered))
             continue
         subtotal += add_on.price_minor * wanted.count
         price = money(add_on.price_minor, currency)
@@ -110,11 +111,10 @@ def evaluate(
 _LISTED_MAX = 10
 
 
-def _unknown_line(field: str, noun: str, offered: Collection[str]) -> Unprocessable:
+def _unknown_line(field: str, noun: str, reason: ErrorReason, offered: Collection[str]) -> Unprocessable:
     """Return the error for a tier or add-on that the experience does not have. Its message lists the known ones."""
     listed = ", ".join(sorted(offered)[:_LISTED_MAX]) + (", ..." if len(offered) > _LISTED_MAX else "")
     hint = f"; it has {listed}" if offered else ""
-    reason = "unknown_" + noun.removeprefix("price ").replace("-", "_")
     return Unprocessable.at(field, f"The experience has no such {noun}{hint}.", reason)
 
 
@@ -150,7 +150,7 @@ def apply_discount(subtotal_minor: int, discount_minor: int) -> int:
         Unprocessable: the discount exceeds the subtotal.
     """
     if discount_minor < 0:
-        raise Malformed.at("discount", "must not be negative", "negative")
+        raise Malformed.at("discount", "must not be negative", "out_of_range")
     if discount_minor > subtotal_minor:
         raise Unprocessable.at("discount", "The discount is larger than the subtotal.", "discount_too_large")
     return subtotal_minor - discount_minor
@@ -240,7 +240,7 @@ def quote_party(
     differences = {tier_id: wanted[tier_id] - before[tier_id] for tier_id in (*wanted, *before)}
     for tier_id, difference in differences.items():
         if difference and tier_id not in tiers:
-            raise _unknown_line(_field("guests", "tier_id", guests, tier_id), "price tier", tiers)
+            raise _unknown_line(_field("guests", "tier_id", guests, tier_id), "price tier", "unknown_tier", tiers)
     guest_lines = _lines(sold, wanted, tiers, ("tier_id", "tier_label"), row.currency)
     add_on_lines = _changed_add_ons(organization, departure, sold_add_ons, add_ons)
     subtotal = sum(line["count"] * line["unit_price"]["amount_minor"] for line in (*guest_lines, *add_on_lines))
@@ -291,7 +291,7 @@ def _changed_add_ons(
         raise _add_ons_app_disabled()
     for line_id in added:
         if line_id not in offered:
-            raise _unknown_line(_field("add_ons", "id", add_ons, line_id), "add-on", offered)
+            raise _unknown_line(_field("add_ons", "id", add_ons, line_id), "add-on", "unknown_add_on", offered)
     return _lines(sold, wanted, offered, ("id", "label"), departure.currency)
 
 

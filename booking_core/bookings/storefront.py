@@ -50,9 +50,9 @@ def hold(tx: Tx, actor: Actor, departure_id: str, seats: int, *, for_s: int = HO
 
 def _check(seats: int, for_s: int) -> None:
     if not 1 <= seats <= COUNT_MAX:
-        raise Malformed.at("seats", f"must be a whole number from 1 to {COUNT_MAX}", "range")
+        raise Malformed.at("seats", f"must be a whole number from 1 to {COUNT_MAX}", "out_of_range")
     if not 1 <= for_s <= HOLD_S_MAX:
-        raise Malformed.at("for", f"must be from a second to {HOLD_S_MAX // 3600} hours", "range")
+        raise Malformed.at("for", f"must be from a second to {HOLD_S_MAX // 3600} hours", "out_of_range")
 
 
 def release(tx: Tx, actor: Actor, hold_id: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from booking_core.db.unit_of_work import Update
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.holds import HoldStatus
 from booking_core.models.limits import HOLD_S_MAX
+from booking_core.models.reasons import ErrorReason
 from booking_core.records.idempotency import has_lock
 
 HoldKey = tuple[str, str]
@@ -67,7 +68,7 @@ def require_usable(hold: Hold | None, departure_id: str, at: int) -> Hold:
         raise NotFound(message, details=[ErrorDetail(field=_FIELD, reason="unknown_hold", message=message)])
     if hold.departure_id != departure_id:
         raise Conflict("hold_of_another_departure", "The hold is of another departure.", _FIELD)
-    refusals = {
+    refusals: dict[HoldStatus, tuple[ErrorReason, str]] = {
         HoldStatus.BOOKED: ("hold_booked", "A booking has taken over the hold."),
         HoldStatus.RELEASED: ("hold_released", "The hold was released."),
         HoldStatus.EXPIRED: ("hold_expired", "The hold has expired."),

@@ -8,6 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 from booking_core.base.clock import Zone
 from booking_core.base.errors import Malformed
 from booking_core.models.base import Email, Name, ShortText
+from booking_core.models.problems import describe, reason_of
 
 _CONTACT = {"name": TypeAdapter(Name), "email": TypeAdapter(Email), "phone": TypeAdapter(ShortText)}
 """The fields of a customer that may be changed, with the types of the create request."""
@@ -74,4 +75,5 @@ def _checked(field: str, text: str) -> str:
     try:
         return str(_CONTACT[field].validate_python(text))
     except ValidationError as error:
-        raise Malformed.at(field, error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+        (problem,) = error.errors()
+        raise Malformed.at(field, describe(problem), reason_of(problem)) from None

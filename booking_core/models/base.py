@@ -22,9 +22,10 @@ from pydantic import (
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
-from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
+from pydantic_core import CoreSchema, InitErrorDetails
 
 from booking_core.models import docstrings, limits
+from booking_core.models.reasons import Fault
 from booking_core.models.suggestions import missing_attribute
 
 UUID_PATTERN = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
@@ -201,8 +202,9 @@ _SURROGATES = frozenset(map(chr, range(0xD800, 0xE000)))
 
 def _refuse(text: str, forbidden: frozenset[str]) -> str:
     if not forbidden.isdisjoint(text):
-        is_unicode = _SURROGATES.isdisjoint(text)
-        raise ValueError("contains a control character" if is_unicode else "is not valid Unicode")
+        if _SURROGATES.isdisjoint(text):
+            raise Fault("forbidden_character", "contains a control character")
+        raise Fault("wrong_format", "is not valid Unicode")
     return text
 
 
@@ -215,7 +217,7 @@ def single_line(text: str) -> str:
     """Validate a text of one line, and return it.
 
     Raises:
-        ValueError: it contains a control character, a line separator or half of a character.
+        Fault: it contains a control character, a line separator or half of a character.
     """
     return _refuse(text, _CONTROLS)
 
@@ -228,7 +230,7 @@ def multi_line(text: str) -> str:
     """Validate a text of several lines, and return it.
 
     Raises:
-        ValueError: it contains a C0 control other than TAB, LF and CR, or half of a character.
+        Fault: it contains a C0 control other than TAB, LF and CR, or half of a character.
     """
     return _refuse(text, _NOTE_CONTROLS)
 
@@ -236,7 +238,8 @@ def multi_line(text: str) -> str:
 def _trimmed(text: str) -> str:
     text = text.strip()
     if not 1 <= len(text) <= limits.TEXT_LENGTH_MAX:
-        raise ValueError(f"must have 1 to {limits.TEXT_LENGTH_MAX} characters beside the blanks around it")
+        message = f"must have 1 to {limits.TEXT_LENGTH_MAX} characters beside the blanks around it"
+        raise Fault("too_long" if text else "too_short", message)
     return text
 
 
@@ -266,10 +269,10 @@ def mailbox(text: str) -> str:
     are refused: a second mailbox hidden in a name would otherwise receive the guest's mail.
 
     Raises:
-        ValueError: it is anything else.
+        Fault: it is anything else.
     """
     if not _USUAL.fullmatch(text) and not _is_mailbox(single_line(text)):
-        raise ValueError("is not one e-mail address")
+        raise Fault("wrong_format", "is not one e-mail address")
     return text
 
 
@@ -309,7 +312,7 @@ class OfDeparture(Request):
     @model_validator(mode="after")
     def _has_one_name(self) -> Self:
         if self.given_departure_id is not None and self.given_experience_date_id is not None:
-            problem = PydanticCustomError("two_names", "is another name of experience_date_id: send one of them")
+            problem = Fault("exactly_one", "is another name of experience_date_id: send one of them")
             details = InitErrorDetails(type=problem, loc=("departure_id",), input=None)
             raise ValidationError.from_exception_data(type(self).__name__, [details])
         return self

@@ -25,6 +25,7 @@ from booking_core.models.base import (
 )
 from booking_core.models.errors import ErrorCode, ErrorCodeName
 from booking_core.models.money import Money
+from booking_core.models.reasons import ErrorReason
 from booking_core.models.references import ExternalReference, Metadata, UniqueReference
 
 
@@ -249,7 +250,7 @@ class BookingRefusal(Resource):
     """A reason to refuse a booking, or a change of a booking, with the code and the reason of its error."""
 
     code: Open[ErrorCode, ErrorCodeName]
-    reason: str | None
+    reason: ErrorReason | str | None
     """As in the `details` of an error."""
     field: str | None
     """The field of the request, if the reason is about one."""

@@ -4,6 +4,7 @@ from enum import StrEnum
 from typing import Literal
 
 from booking_core.models.base import Open, Resource
+from booking_core.models.reasons import ErrorReason
 
 
 class ErrorCode(StrEnum):
@@ -62,8 +63,8 @@ class ErrorDetail(Resource):
 
     field: str | None = None
     """The location: a dotted path into the body, or the name of a parameter or header; null for a condition."""
-    reason: str
-    """A stable word for the condition, such as `departure_closed`."""
+    reason: ErrorReason | str
+    """The fault or condition, such as `required` or `departure_closed`. The list may grow."""
     message: str
     """English text; do not branch on it."""
 

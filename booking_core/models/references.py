@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from booking_core.models import limits
 from booking_core.models.base import NOTE_PATTERN, SINGLE_LINE, multi_line, single_line
+from booking_core.models.reasons import Fault
 
 METADATA_KEY_PATTERN = rf"^[A-Za-z0-9_.:-]{{1,{limits.METADATA_KEY_LENGTH_MAX}}}$"
 _KEY = re.compile(METADATA_KEY_PATTERN, re.ASCII)
@@ -15,17 +16,18 @@ _KEY = re.compile(METADATA_KEY_PATTERN, re.ASCII)
 def _metadata(entries: dict[str, str]) -> dict[str, str]:
     if not all(map(_KEY.fullmatch, entries)):
         longest = limits.METADATA_KEY_LENGTH_MAX
-        raise ValueError(f"has a key other than 1 to {longest} characters of A-Z, a-z, 0-9, '_', '.', ':' and '-'")
+        message = f"has a key other than 1 to {longest} characters of A-Z, a-z, 0-9, '_', '.', ':' and '-'"
+        raise Fault("wrong_format", message)
     length = sum(len(key) + len(value) for key, value in entries.items())
     if length > limits.METADATA_LENGTH_MAX:
-        raise ValueError(f"has more than {limits.METADATA_LENGTH_MAX} characters in all")
+        raise Fault("too_long", f"has more than {limits.METADATA_LENGTH_MAX} characters in all")
     return entries
 
 
 def _needs_reference(is_wanted: bool, info: ValidationInfo) -> bool:
     # An invalid reference is missing here, and has its own error.
     if is_wanted and info.data.get("external_reference", "") is None:
-        raise ValueError("needs external_reference")
+        raise Fault("needs_external_reference", "needs external_reference")
     return is_wanted
 
 

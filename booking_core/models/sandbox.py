@@ -8,6 +8,7 @@ from pydantic import AwareDatetime, Field, model_validator
 from booking_core.models import limits
 from booking_core.models.base import Id, Open, Request, Resource
 from booking_core.models.checkouts import Checkout
+from booking_core.models.reasons import Fault
 from booking_core.models.webhooks import Instant
 
 
@@ -91,7 +92,7 @@ class SandboxClockAdvance(Request):
     @model_validator(mode="after")
     def _has_one(self) -> "SandboxClockAdvance":
         if (self.seconds is None) == (self.to is None):
-            raise ValueError("needs either seconds or to")
+            raise Fault("exactly_one", "needs either seconds or to")
         return self
 
 

@@ -5,7 +5,6 @@ from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, WithJsonSchema
-from pydantic_core import PydanticKnownError
 
 from booking_core.models import limits
 from booking_core.models.base import (
@@ -20,6 +19,8 @@ from booking_core.models.base import (
     single_line,
 )
 from booking_core.models.events import FAMILIES, SUBSCRIBABLE, EventType, EventTypeName
+from booking_core.models.reasons import Fault
+from booking_core.models.timestamps import timestamp
 
 
 class EndpointStatus(StrEnum):
@@ -203,14 +204,14 @@ _SUBSCRIPTIONS: dict[str, frozenset[EventType]] = {
 
 def _subscription(word: str) -> str:
     if word not in _SUBSCRIPTIONS:
-        raise PydanticKnownError("enum", {"expected": ", ".join(_SUBSCRIPTIONS)})
+        raise Fault("unknown_value", f"must be one of {', '.join(_SUBSCRIPTIONS)}")
     return word
 
 
 def _types_of(words: list[str]) -> list[str]:
     """Return the types of the words, and each once."""
     if len(set(words)) < len(words):
-        raise ValueError("names a type twice")
+        raise Fault("repeated", "names a type twice")
     return sorted({kind.value for word in words for kind in _SUBSCRIPTIONS[word]})
 
 
@@ -235,6 +236,7 @@ Instant = Annotated[
     str,
     Field(max_length=64, json_schema_extra={"format": "date-time", **SINGLE_LINE}),
     AfterValidator(single_line),
+    AfterValidator(timestamp),
 ]
 """An ISO 8601 timestamp; without an offset it is wall time of the organization (decision R10)."""
 
@@ -269,13 +271,14 @@ def _is_own(name: str) -> bool:
 def _headers(headers: dict[str, str]) -> dict[str, str]:
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):
-            raise ValueError("has a name that is not one of a header of HTTP, of at most 64 characters")
+            raise Fault("wrong_format", "has a name that is not one of a header of HTTP, of at most 64 characters")
         if _is_own(name.lower()):
-            raise ValueError(f"may not set {name}")
+            raise Fault("not_allowed", f"may not set {name}")
         if not _HEADER_VALUE.fullmatch(value):
-            raise ValueError(f"has a value for {name} that is not 1 to 1024 printable characters of ASCII")
+            message = f"has a value for {name} that is not 1 to 1024 printable characters of ASCII"
+            raise Fault("wrong_format", message)
     if len({name.lower() for name in headers}) < len(headers):
-        raise ValueError("names a header twice")
+        raise Fault("repeated", "names a header twice")
     return headers
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from booking_core.base.clock import END_OF_TIME, HOUR, MINUTE
 from booking_core.base.context import Organization
 from booking_core.base.errors import Conflict
+from booking_core.models.reasons import ErrorReason
 from booking_core.notifications.summary import BookingDetails, GiftCardDetails
 from booking_core.records.outbox import OutboxKind
 
@@ -189,7 +190,7 @@ def check_retry(
         Conflict: `mail_sent`, `mail_queued`, `mail_unwanted`, `departure_started` or `mail_too_old`.
     """
 
-    def refused(reason: str, message: str) -> Conflict:
+    def refused(reason: ErrorReason, message: str) -> Conflict:
         return Conflict(reason, f"The mail {mail.name} {message}", mail.name)
 
     zone = organization.zone

@@ -43,6 +43,7 @@ from booking_core.models.limits import (
     TEST_API_KEY_PREFIX,
     TEXT_LENGTH_MAX,
 )
+from booking_core.models.reasons import Fault
 from booking_core.models.scopes import READ_SCOPES, Scope
 from booking_core.records import outbox
 from booking_core.records.outbox import OutboxKind
@@ -215,7 +216,7 @@ def create(
     at = organization.instant(now)
     name, granted = _checked_name(name), checked_scopes(scopes)
     if expires_at is not None and expires_at <= at:
-        raise Malformed.at("expires_at", "must lie ahead")
+        raise Malformed.at("expires_at", "must lie ahead", "in_the_past")
     ends_at = None if expires_at is None else _in_the_calendar(expires_at)
     return _add(tx, organization, name, granted, ends_at, at, cell)
 
@@ -224,10 +225,11 @@ def _checked_name(text: str) -> str:
     """Validate a name, and strip blanks around it."""
     try:
         text = single_line(text).strip()
-    except ValueError as error:
-        raise Malformed.at("name", str(error)) from None
+    except Fault as error:
+        raise Malformed.at("name", str(error), error.reason) from None
     if not 1 <= len(text) <= TEXT_LENGTH_MAX:
-        raise Malformed.at("name", f"must have 1 to {TEXT_LENGTH_MAX} characters")
+        message = f"must have 1 to {TEXT_LENGTH_MAX} characters"
+        raise Malformed.at("name", message, "too_long" if text else "too_short")
     return text
 
 
@@ -236,14 +238,15 @@ def checked_scopes(named: Sequence[str]) -> frozenset[str]:
     unknown = sorted(set(named) - set(Scope))
     if unknown:
         message = f"{', '.join(map(repr, unknown))} is not one of {', '.join(Scope)}"
-        raise Malformed.at("scopes", message, "unknown_scope")
+        raise Malformed.at("scopes", message, "unknown_value")
     return frozenset(map(str, named or READ_SCOPES))
 
 
 def _in_the_calendar(at: int) -> int:
     """Validate that the expiry can be shown in every zone."""
     if at >= LATEST_END:
-        raise Malformed.at("expires_at", "must lie before the year 9999; without an end a key never expires")
+        message = "must lie before the year 9999; without an end a key never expires"
+        raise Malformed.at("expires_at", message, "out_of_range")
     return at
 
 

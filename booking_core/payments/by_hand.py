@@ -16,6 +16,7 @@ from booking_core.models.base import multi_line, single_line
 from booking_core.models.bookings import BookingStatus, PaymentSource, PaymentStatus
 from booking_core.models.limits import AMOUNT_MINOR_MAX
 from booking_core.models.money import formatted
+from booking_core.models.reasons import Fault
 from booking_core.payments import listing, refunds, rules, store
 from booking_core.payments.listing import Record, Refund
 from booking_core.payments.refund_states import WAITING, RefundReason, RefundStatus
@@ -80,7 +81,7 @@ def _received_at(actor: Actor, received_at: int | None) -> int:
 
 def _check_amount(amount_minor: int, left_minor: int, currency: str) -> None:
     if not 0 < amount_minor <= AMOUNT_MINOR_MAX:
-        raise Malformed.at("amount", "must be more than zero", "range")
+        raise Malformed.at("amount", "must be more than zero", "out_of_range")
     if amount_minor > left_minor:
         message = f"{formatted(amount_minor, currency)} is more than the {formatted(left_minor, currency)} left to pay."
         raise Unprocessable.at("amount", message, "overpaid")
@@ -176,10 +177,10 @@ def reopen_refund(tx: Tx, actor: Actor, refund_id: str) -> Refund:
         raise _not_waiting(refund)
     if refund.payment_source != PaymentSource.STRIPE:
         message = "The payment was taken by hand: return it by hand, and settle the refund."
-        raise Conflict(RefundReason.PAID_BY_HAND, message)
+        raise Conflict("paid_by_hand", message)
     if refund.payment_intent is None:
         message = "The payment has no payment intent, so the gateway cannot return it. `storefront pay` can name it."
-        raise Conflict(RefundReason.NO_PAYMENT_INTENT, message)
+        raise Conflict("no_payment_intent", message)
     tx.update(store.REOPEN, organization_id=actor.organization.id, id=refund.id, **_reopened(refund))
     refunds.note(tx, refund, TimelineKind.REFUND_REOPENED)
     return listing.get_refund(tx, actor.organization, refund.id)
@@ -218,7 +219,7 @@ def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, n
     note = _required("note", note, NOTE_LENGTH_MAX)
     booking, payment = _lock_without_refund(tx, actor, booking_id)
     if amount_minor <= 0:
-        raise Malformed.at("amount", "must be more than zero", "range")
+        raise Malformed.at("amount", "must be more than zero", "out_of_range")
     _check_refundable(amount_minor, payment.amount_minor - payment.refunded_minor, payment.currency)
     parts = store.lock_refunds_of_booking(tx, actor, booking_id) if payment.released_minor else []
     returned_minor = parts[0].parts_returned_minor if parts else 0
@@ -277,7 +278,7 @@ def _not_waiting(refund: RefundRow) -> Conflict:
 
 def _check_refundable(amount_minor: int, left_minor: int, currency: str) -> None:
     if amount_minor < 0:
-        raise Malformed.at("amount", "must not be below zero", "range")
+        raise Malformed.at("amount", "must not be below zero", "out_of_range")
     if amount_minor > left_minor:
         left = formatted(left_minor, currency)
         raise Unprocessable.at("amount", f"Only {left} of the payment can be returned.", "more_than_paid")
@@ -363,10 +364,10 @@ def _text(name: str, text: str | None, length_max: int) -> str | None:
     text = (text or "").strip()
     try:
         (multi_line if name == "note" else single_line)(text)
-    except ValueError as error:
-        raise Malformed.at(name, str(error), "format") from None
+    except Fault as error:
+        raise Malformed.at(name, str(error), error.reason) from None
     if len(text) > length_max:
-        raise Malformed.at(name, f"must have at most {length_max} characters", "length")
+        raise Malformed.at(name, f"must have at most {length_max} characters", "too_long")
     return text or None
 
 

@@ -120,7 +120,7 @@ def configure(
 
 def _check(name: str, pattern: re.Pattern[str], text: str, message: str) -> None:
     if not pattern.fullmatch(text):
-        raise Malformed.at(name, message, "format")
+        raise Malformed.at(name, message, "wrong_format")
 
 
 def get(tx: Tx, actor: Actor) -> dict[str, Any]:

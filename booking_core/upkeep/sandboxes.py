@@ -16,7 +16,7 @@ from booking_core.base import cursors
 from booking_core.base.clock import SECOND
 from booking_core.base.context import Caller, Organization
 from booking_core.base.cursors import Binding
-from booking_core.base.errors import Malformed, Unprocessable
+from booking_core.base.errors import Unprocessable
 from booking_core.db import sql_files, tables
 from booking_core.db.due import DueWork
 from booking_core.db.engine import Tx
@@ -53,7 +53,6 @@ def advance(tx: Tx, caller: Caller, request: SandboxClockAdvance) -> dict[str, A
     """Move the clock of the caller's sandbox ahead, and return it. The worker then does the due work.
 
     Raises:
-        Malformed: `to` is no timestamp.
         Conflict: `not_a_sandbox`.
         Unprocessable: `in_the_past`, or `too_far_ahead`.
     """
@@ -94,14 +93,13 @@ def _new_offset(organization: Organization, offset: int, real: int, request: San
         real: the present instant by the database's clock.
 
     Raises:
-        Malformed: `to` is no timestamp.
         Unprocessable: `in_the_past`, or `too_far_ahead`.
     """
     if request.to is None:
         assert request.seconds is not None
         moved = offset + request.seconds * SECOND
     else:
-        moved = _instant(organization, request.to) - real
+        moved = organization.zone.parse(request.to) - real
     if moved < offset:
         raise Unprocessable.at("to", "The clock of a sandbox never goes back.", "in_the_past")
     if moved > SANDBOX_CLOCK_AHEAD_S_MAX * SECOND:
@@ -109,13 +107,6 @@ def _new_offset(organization: Organization, offset: int, real: int, request: San
         message = "The clock of a sandbox is never more than 731 days ahead of the real time."
         raise Unprocessable.at(field, message, "too_far_ahead")
     return moved
-
-
-def _instant(organization: Organization, text: str) -> int:
-    try:
-        return organization.zone.parse(text)
-    except ValueError as error:
-        raise Malformed.at("to", str(error)) from None
 
 
 # Statements ---------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from sqlalchemy.engine import Dialect
 from booking_core.base import tokens
 from booking_core.base.clock import HOUR, MINUTE
 from booking_core.base.context import Caller
-from booking_core.base.errors import Malformed, Unprocessable
+from booking_core.base.errors import Unprocessable
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
 from booking_core.db.tables import Id, deliveries, events, events_by_type, webhook_ranges, webhook_recoveries
@@ -89,14 +89,13 @@ def recover(tx: Tx, caller: Caller, endpoint_id: str, request: DeliveryRecover) 
         `id`, None of a dry run; `matched`, counted up to 50,000, and `has_more` when there are more.
 
     Raises:
-        Malformed: `since` or `until` is no timestamp.
         NotFound: the organization has no such endpoint.
         InsufficientScope: the key may not read something that would be sent.
         Conflict: `endpoint_not_enabled`.
         Unprocessable: the time ends before it begins.
     """
-    since = _instant(caller, "since", request.since)
-    until = None if request.until is None else _instant(caller, "until", request.until)
+    since = caller.organization.zone.parse(request.since)
+    until = None if request.until is None else caller.organization.zone.parse(request.until)
     organization_id = caller.organization.id
     endpoint = rules.found(store.lock(tx, organization_id, endpoint_id))
     rules.check_enabled(endpoint)
@@ -122,13 +121,6 @@ def recover(tx: Tx, caller: Caller, endpoint_id: str, request: DeliveryRecover) 
 def _answer(recovery_id: str | None, matched: int) -> dict[str, Any]:
     counted = {"id": recovery_id, "matched": min(matched, MATCHED_MAX)}
     return counted if matched <= MATCHED_MAX else counted | {"has_more": True}
-
-
-def _instant(caller: Caller, field: str, text: str) -> int:
-    try:
-        return caller.organization.zone.parse(text)
-    except ValueError as error:
-        raise Malformed.at(field, str(error)) from None
 
 
 # Rows ------------------------------------------------------------------------------------------------------------

@@ -90,17 +90,18 @@ def split_url(url: str, *, allow_http: bool) -> WebhookUrl:
         Malformed: it is not plainly an https URL with a host.
     """
     if _FORBIDDEN.search(url):
-        raise Malformed.at("url", "must have no white space, backslash or fragment")
+        raise Malformed.at("url", "must have no white space, backslash or fragment", "wrong_format")
     parts = _URL.fullmatch(url)
     if not parts or (parts[1].lower() == "http" and not allow_http):
         raise Malformed.at("url", "must begin with https://", "not_https")
     authority = _AUTHORITY.fullmatch(parts[2])
     if not authority or not (_is_ipv6(authority[1]) if authority[1] else is_host(authority[2])):
-        raise Malformed.at("url", "must name a host in its usual notation, without user or password")
+        message = "must name a host in its usual notation, without user or password"
+        raise Malformed.at("url", message, "wrong_format")
     is_tls = parts[1].lower() == "https"
     port = int(authority[3]) if authority[3] else _HTTPS_PORT if is_tls else _HTTP_PORT
     if not 1 <= port <= 65535:
-        raise Malformed.at("url", "must have a port from 1 to 65535")
+        raise Malformed.at("url", "must have a port from 1 to 65535", "out_of_range")
     return WebhookUrl(is_tls, authority[1] or authority[2], port, (parts[3] or "/") + (parts[4] or ""))
 
 

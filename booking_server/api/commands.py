@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Depends, Header
+from pydantic import AfterValidator
 
 from booking_core.base.context import Caller
-from booking_core.base.errors import BookingError, IdempotencyInProgress, IdempotencyKeyRequired, Malformed
+from booking_core.base.errors import BookingError, IdempotencyInProgress, IdempotencyKeyRequired
 from booking_core.bookings import CreateRequest
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import BookingCreate
 from booking_core.models.limits import IDEMPOTENCY_KEY_LENGTH_MAX, IDEMPOTENCY_KEY_LENGTH_MIN
+from booking_core.models.reasons import Fault
 from booking_core.records import audit, idempotency
 from booking_core.records.idempotency import Answer, Once
 from booking_server.api import errors
@@ -41,16 +43,19 @@ def _key_header(*, is_required: bool) -> Any:
     )
 
 
-def _checked_key(key: str | None) -> str | None:
-    """Return the value of the header: 8 to 200 printable ASCII characters (decision I2), or None without it."""
-    if not key:
-        return None
-    if not IDEMPOTENCY_KEY_LENGTH_MIN <= len(key) <= IDEMPOTENCY_KEY_LENGTH_MAX:
-        bounds = f"{IDEMPOTENCY_KEY_LENGTH_MIN} to {IDEMPOTENCY_KEY_LENGTH_MAX}"
-        raise Malformed.at("Idempotency-Key", f"must be {bounds} characters long", "length")
+def _checked_key(key: str) -> str:
+    """Validate the value of the header: 8 to 200 printable ASCII characters (decision I2)."""
+    message = f"must be {IDEMPOTENCY_KEY_LENGTH_MIN} to {IDEMPOTENCY_KEY_LENGTH_MAX} characters long"
+    if len(key) < IDEMPOTENCY_KEY_LENGTH_MIN:
+        raise Fault("too_short", message)
+    if len(key) > IDEMPOTENCY_KEY_LENGTH_MAX:
+        raise Fault("too_long", message)
     if not (key.isascii() and key.isprintable()):
-        raise Malformed.at("Idempotency-Key", "must be printable ASCII", "characters")
+        raise Fault("forbidden_character", "must be printable ASCII")
     return key
+
+
+_Key = Annotated[str, AfterValidator(_checked_key)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,20 +155,20 @@ class Command:
             return await finish(answer) if finish else answer
 
 
-_RequiredKey = Annotated[str | None, _key_header(is_required=True)]
-_OptionalKey = Annotated[str | None, _key_header(is_required=False)]
+_RequiredKey = Annotated[_Key | None, _key_header(is_required=True)]
+_OptionalKey = Annotated[_Key | None, _key_header(is_required=False)]
 
 
 def with_key(request: ApiRequest, key: _RequiredKey = None) -> KeyedRequest:
     """Return the request with its Idempotency-Key, which it must carry."""
     if not key:
         raise IdempotencyKeyRequired
-    return KeyedRequest(request, _checked_key(key))
+    return KeyedRequest(request, key)
 
 
 def with_optional_key(request: ApiRequest, key: _OptionalKey = None) -> KeyedRequest:
     """Return the request with its Idempotency-Key, if it carries one."""
-    return KeyedRequest(request, _checked_key(key))
+    return KeyedRequest(request, key)
 
 
 Keyed = Annotated[KeyedRequest, Depends(with_key)]
@@ -175,9 +180,9 @@ _ORDER_KEY = Header(
 )
 
 
-def order_key(key: Annotated[str | None, _ORDER_KEY] = None) -> str | None:
+def order_key(key: Annotated[_Key | None, _ORDER_KEY] = None) -> str | None:
     """Return the Idempotency-Key of the order that a request concerns, if it carries one."""
-    return _checked_key(key)
+    return key
 
 
 OrderKey = Annotated[str | None, Depends(order_key)]

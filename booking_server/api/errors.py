@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -14,7 +14,6 @@ from starlette.exceptions import HTTPException
 from booking_core.base import errors
 from booking_core.base.errors import BookingError
 from booking_core.models.errors import ErrorBody
-from booking_core.models.problems import describe
 from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
 from booking_server.api.dependencies import credentials_of, service_of
@@ -117,18 +116,8 @@ async def _refused(request: Request, error: Any) -> Response:
 
 async def _invalid(request: Request, error: Any) -> Response:
     """Respond to a request with invalid parameters or an invalid body, as found by FastAPI."""
-    return respond_with(_malformed(error.errors()), request_id(request))
-
-
-def _malformed(problems: Iterable[Any]) -> errors.Malformed:
-    """Return the refusal of the first invalid query parameter, or of all invalid fields of the body."""
-    first = next(iter(problems))
-    place, *path = first["loc"]
-    if place == "body":
-        return requests.malformed({**problem, "loc": problem["loc"][1:]} for problem in problems)
-    message = describe(first)
-    reason = "required" if first["type"] == "missing" else "invalid"
-    return errors.Malformed.at(".".join(map(str, path)) or place, message, reason)
+    problems = [{**problem, "loc": problem["loc"][1:]} for problem in error.errors()]
+    return respond_with(requests.malformed(requests.details_of(problems)), request_id(request))
 
 
 async def _unrouted(request: Request, error: Any) -> Response:
@@ -189,7 +178,7 @@ WINDOW_TOO_WIDE = "The window is wider than 92 days."
 KEY_REFUSALS = (errors.ApiKeyMissing, errors.ApiKeyInvalid, errors.ApiKeyRevoked, errors.ApiKeyExpired)
 
 _EXAMPLES: Mapping[type[BookingError], BookingError] = {
-    errors.Conflict: errors.Conflict("conflict", errors.Conflict.message),
+    errors.Conflict: errors.Conflict("departure_closed", "Booking of this departure has closed."),
     errors.InsufficientScope: errors.InsufficientScope(Scope.BOOKINGS_READ),
     errors.InsufficientCapacity: errors.InsufficientCapacity(1),
     errors.RateLimited: errors.RateLimited(7),

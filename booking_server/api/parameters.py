@@ -8,19 +8,23 @@ from datetime import date
 from typing import Annotated, Any
 
 from fastapi import Path
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainValidator, WithJsonSchema
 
+from booking_core.base import cursors
 from booking_core.base.clock import parse_date
 from booking_core.base.context import Actor
-from booking_core.base.errors import Malformed, NotFound
+from booking_core.base.errors import NotFound
 from booking_core.db.paging import PageRequest
 from booking_core.models.base import SINGLE_LINE_PATTERN, UUID_PATTERN, is_id
 from booking_core.models.limits import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, QUERY_VALUE_LENGTH_MAX
 from booking_core.models.pages import Order
+from booking_core.models.reasons import Fault
+from booking_core.models.timestamps import timestamp
 
-_DIGITS = re.compile(r"[0-9]{1,9}")
-_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
+_NUMBER = re.compile(r"-?[0-9]+", re.ASCII)
+_DIGITS_MAX = 18
 """A number of at most 18 digits fits in 64 bits."""
+_BOOKING_NUMBER_MAX = 10**_DIGITS_MAX - 1
 
 
 def _path_id(text: str) -> str:
@@ -31,25 +35,33 @@ def _path_id(text: str) -> str:
 
 def _uuid(text: str) -> str:
     if not is_id(text):
-        raise ValueError("must be a UUID")
+        raise Fault("wrong_format", "must be a UUID")
     return text.lower()
 
 
 def _limit(text: str) -> int:
-    if not _DIGITS.fullmatch(text) or not 1 <= int(text) <= PAGE_LIMIT_MAX:
-        raise ValueError(f"must be a whole number from 1 to {PAGE_LIMIT_MAX}")
-    return int(text)
+    return _whole_number(text, PAGE_LIMIT_MAX, f"must be a whole number from 1 to {PAGE_LIMIT_MAX}")
 
 
 def _booking_number(text: str) -> int:
+    message = "must be a whole number from 1"
+    number = _whole_number(text, _BOOKING_NUMBER_MAX, message)
+    if text.startswith("0"):
+        raise Fault("wrong_type", message)
+    return number
+
+
+def _whole_number(text: str, largest: int, message: str) -> int:
     if not _NUMBER.fullmatch(text):
-        raise ValueError("must be a whole number from 1")
+        raise Fault("wrong_type", message)
+    if len(text) > _DIGITS_MAX or not 1 <= int(text) <= largest:
+        raise Fault("out_of_range", message)
     return int(text)
 
 
 def _flag(text: str) -> bool:
     if text not in ("true", "false"):
-        raise ValueError("must be true or false")
+        raise Fault("wrong_type", "must be true or false")
     return text == "true"
 
 
@@ -79,7 +91,7 @@ Flag = Annotated[bool, PlainValidator(_flag), WithJsonSchema({"type": "boolean"}
 BookingNumber = Annotated[
     int,
     PlainValidator(_booking_number),
-    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 10**18 - 1, "examples": [1042]}),
+    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": _BOOKING_NUMBER_MAX, "examples": [1042]}),
 ]
 Day = Annotated[
     date,
@@ -90,9 +102,10 @@ Day = Annotated[
 ]
 Timestamp = Annotated[
     str,
+    AfterValidator(timestamp),
     WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-11-21T09:00:00+01:00"]}),
 ]
-"""An ISO 8601 timestamp; without an offset it is wall time of the organization (decision R10). `instant` parses it."""
+"""An ISO 8601 timestamp; without an offset it is wall time of the organization (decision R10). `instant` returns it."""
 
 Text = Annotated[
     str,
@@ -100,6 +113,7 @@ Text = Annotated[
         {"type": "string", "minLength": 1, "maxLength": QUERY_VALUE_LENGTH_MAX, "pattern": SINGLE_LINE_PATTERN}
     ),
 ]
+Cursor = Annotated[Text, AfterValidator(cursors.checked)]
 EmailText = Annotated[Text, BeforeValidator(lambda text: text.replace(" ", "+"))]
 """An address; a space is read as the `+` that an unescaped URL lost."""
 
@@ -110,18 +124,9 @@ class Query(BaseModel):
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
     def instant(self, name: str, actor: Actor) -> int | None:
-        """Return a timestamp parameter as an instant, or None when it is absent.
-
-        Raises:
-            Malformed: it is not a timestamp.
-        """
+        """Return a timestamp parameter as an instant, or None when it is absent."""
         text = getattr(self, name)
-        if text is None:
-            return None
-        try:
-            return actor.organization.zone.parse(text)
-        except ValueError as error:
-            raise Malformed.at(name, str(error)) from None
+        return None if text is None else actor.organization.zone.parse(text)
 
 
 class ListQuery(Query):
@@ -135,7 +140,7 @@ class ListQuery(Query):
     """How many results a page holds."""
     order: Order = Order.DESC
     """By creation time."""
-    starting_after: Text | None = None
+    starting_after: Cursor | None = None
     """The `next_cursor` of the previous page, unchanged."""
 
     @property

@@ -15,7 +15,8 @@ from booking_core.base.errors import BookingError, Malformed, PayloadTooLarge, U
 from booking_core.models.base import LANGUAGE_TAG_PATTERN, UUID_PATTERN, single_line
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.limits import QUERY_VALUE_LENGTH_MAX, REQUEST_BODY_BYTES_MAX
-from booking_core.models.problems import describe
+from booking_core.models.problems import describe, reason_of
+from booking_core.models.reasons import ErrorReason, Fault
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
@@ -54,7 +55,7 @@ class RequestBody:
             if self.refusal:
                 raise self.refusal
             if not self.data and not is_optional:
-                raise Malformed("The body is empty.")
+                raise _unreadable("required", "The body is empty.")
             self._parsed = self._parse() if self.data else {}
         return self._parsed
 
@@ -63,10 +64,14 @@ class RequestBody:
         try:
             value = orjson.loads(self.data)
         except orjson.JSONDecodeError:
-            raise Malformed("The body is not valid JSON.") from None
+            raise _unreadable("invalid_json", "The body is not valid JSON.") from None
         if not isinstance(value, dict):
-            raise Malformed("The body must be a JSON object.")
+            raise _unreadable("wrong_type", "The body must be a JSON object.")
         return value
+
+
+def _unreadable(reason: ErrorReason, message: str) -> Malformed:
+    return Malformed(message, details=[ErrorDetail(reason=reason, message=message)])
 
 
 def _check_content_type(headers: RawHeaders) -> None:
@@ -110,21 +115,26 @@ def validate(model: type[BaseModel], data: bytes) -> Any:
     try:
         return model.model_validate_json(data or b"{}")
     except ValidationError as error:
-        raise malformed(error.errors(include_url=False, include_input=False)) from None
+        raise malformed(details_of(error.errors(include_url=False, include_input=False))) from None
 
 
-def malformed(problems: Iterable[Any]) -> Malformed:
-    """Return the refusal of a request with these problems, found by pydantic."""
-    details = [_detail(problem) for problem in list(problems)[:_DETAILS_MAX]]
+def malformed(details: Sequence[ErrorDetail]) -> Malformed:
+    """Return the refusal of a request with these faults."""
     first = details[0]
-    return Malformed(f"{first.field}: {first.message}" if first.field else first.message, details=details)
+    message = f"{first.field}: {first.message}" if first.field else first.message
+    return Malformed(message, details=details[:_DETAILS_MAX])
+
+
+def details_of(problems: Sequence[Any]) -> list[ErrorDetail]:
+    """Return the details of the problems that pydantic found."""
+    return [_detail(problem) for problem in problems[:_DETAILS_MAX]]
 
 
 def _detail(problem: Any) -> ErrorDetail:
     path = ".".join(str(part) for part in problem["loc"])
     pattern = problem["ctx"]["pattern"] if problem["type"] == "string_pattern_mismatch" else ""
     message = _PATTERNS.get(pattern) or describe(problem)
-    return ErrorDetail(field=path or None, reason=problem["type"], message=message)
+    return ErrorDetail(field=path or None, reason=reason_of(problem), message=message)
 
 
 async def read_body(scope: Scope, receive: Callable[[], Awaitable[Message]]) -> bytes | BookingError:
@@ -154,17 +164,22 @@ async def read_body(scope: Scope, receive: Callable[[], Awaitable[Message]]) -> 
 # Query parameters --------------------------------------------------------------------------------------------------
 
 
-def query_values(query: bytes, names: Iterable[str]) -> dict[str, str]:
-    """Return the values of the named query parameters that are given. Others are ignored (decision R6).
-
-    Raises:
-        Malformed: one of them is given twice, is empty, or is not plain text.
-    """
+def query_values(query: bytes, names: Iterable[str]) -> tuple[dict[str, str], list[ErrorDetail]]:
+    """Return the values of the named query parameters that are given, and the faults of those that are given twice, are
+    empty or are not plain text. Others are ignored (decision R6)."""
     given: dict[str | None, list[bytes]] = {}
     for pair in query.split(b"&") if query else ():
-        name, _, value = pair.partition(b"=")
-        given.setdefault(_name(name), []).append(value)
-    return {name: _value(name, given[name]) for name in names if name in given}
+        raw, _, value = pair.partition(b"=")
+        given.setdefault(_name(raw), []).append(value)
+    values: dict[str, str] = {}
+    faults: list[ErrorDetail] = []
+    for name in names:
+        try:
+            if name in given:
+                values[name] = _value(given[name])
+        except Fault as fault:
+            faults.append(ErrorDetail(field=name, reason=fault.reason, message=str(fault)))
+    return values, faults
 
 
 def _decoded(raw: bytes) -> str:
@@ -178,19 +193,17 @@ def _name(raw: bytes) -> str | None:
         return None  # not a name of ours
 
 
-def _value(name: str, given: Sequence[bytes]) -> str:
+def _value(given: Sequence[bytes]) -> str:
     if len(given) > 1:
-        raise Malformed.at(name, "is given twice", "repeated")
+        raise Fault("repeated", "is given twice")
     try:
         value = single_line(_decoded(given[0]))
     except UnicodeDecodeError:
-        raise Malformed.at(name, "is not UTF-8") from None
-    except ValueError as error:
-        raise Malformed.at(name, str(error)) from None
+        raise Fault("wrong_format", "is not UTF-8") from None
     if not value:
-        raise Malformed.at(name, "is empty", "empty")
+        raise Fault("too_short", "is empty")
     if len(value) > QUERY_VALUE_LENGTH_MAX:
-        raise Malformed.at(name, f"is longer than {QUERY_VALUE_LENGTH_MAX} characters", "too_long")
+        raise Fault("too_long", f"is longer than {QUERY_VALUE_LENGTH_MAX} characters")
     return value
 
 

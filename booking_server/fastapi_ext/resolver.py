@@ -8,17 +8,18 @@ from typing import Any, cast
 from fastapi import Request
 from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import get_dependant
-from fastapi.exceptions import RequestValidationError
 from fastapi.security import SecurityScopes
 from pydantic import BaseModel
 
-from booking_core.base.errors import Malformed
-from booking_server.fastapi_ext.requests import JsonBody, query_values
+from booking_core.base.errors import BookingError, Malformed
+from booking_core.models.errors import ErrorDetail
+from booking_server.fastapi_ext.requests import JsonBody, details_of, malformed, query_values
 
 Declaration = Dependant
 """FastAPI's declaration of a path operation or of a dependency."""
 Call = Callable[..., Any]
-Errors = list[Any]
+Faults = list[ErrorDetail]
+"""The faults of a request that were found so far: it is refused with all of them (decision R3)."""
 Extract = Callable[[Request], Any]
 """Reads the value of a parameter from the request; None when it is absent."""
 _KNOWN_MAX = 64
@@ -29,42 +30,55 @@ again, and reading twelve parameters costs half as much as the look-up of their 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A path parameter, a header or a query model."""
+    """A path parameter or a header."""
 
     name: str
     declared: Any
     """FastAPI's field."""
-    location: tuple[str, ...]
     extract: Extract
 
-    def read(self, request: Request, errors: Errors) -> Any:
-        """Return the validated value, and add its problems to the errors."""
-        value = self.extract(request)
+    def read(self, request: Request, faults: Faults) -> Any:
+        """Return the validated value, and add its faults."""
+        try:
+            value = self.extract(request)
+        except Malformed as error:
+            faults += error.details
+            return None
         if value is None and not self.declared.field_info.is_required():
             return self.declared.get_default()
-        found, wrong = self.declared.validate(value, {}, loc=self.location)
-        errors += wrong
+        found, problems = self.declared.validate(value, {}, loc=(self.declared.alias,))
+        faults += details_of(problems)
         return found
 
 
 @dataclass(frozen=True, slots=True)
-class QueryParameter(Parameter):
+class QueryModel:
     """A query model. Its values depend on the text of the query alone and cannot be changed, so they are remembered."""
 
+    name: str
+    declared: Any
+    """FastAPI's field."""
+    aliases: Sequence[str]
     known: dict[bytes, Any] = field(default_factory=dict)
 
-    def read(self, request: Request, errors: Errors) -> Any:
+    def read(self, request: Request, faults: Faults) -> Any:
+        """Return the validated values, and add the faults of each."""
         text = request.scope["query_string"]
         if (remembered := self.known.get(text)) is not None:
             return remembered
-        wrong: Errors = []
-        found = Parameter.read(self, request, wrong)
-        errors += wrong
+        found, wrong = self._read(text)
+        faults += wrong
         if not wrong and len(text) <= _KNOWN_BYTES_MAX:
             if len(self.known) >= _KNOWN_MAX:
                 self.known.clear()
             self.known[text] = found
         return found
+
+    def _read(self, text: bytes) -> tuple[Any, Faults]:
+        values, unread = query_values(text, self.aliases)
+        found, problems = self.declared.validate(values, {}, loc=())
+        names = {fault.field for fault in unread}  # to the model they are absent
+        return found, [*unread, *(fault for fault in details_of(problems) if fault.field not in names)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +90,9 @@ class Step:
     """Parameters that are the results of earlier steps, by their position."""
     constants: Mapping[str, Any]
     request_name: str | None
-    parameters: Sequence[Parameter]
+    parameters: Sequence[Parameter | QueryModel]
 
-    def arguments(self, request: Request, results: Sequence[Any], errors: Errors) -> dict[str, Any]:
+    def arguments(self, request: Request, results: Sequence[Any], faults: Faults) -> dict[str, Any]:
         """Return the arguments of the call."""
         values = dict(self.constants)
         for name, position in self.results:
@@ -86,7 +100,7 @@ class Step:
         if self.request_name:
             values[self.request_name] = request
         for parameter in self.parameters:
-            values[parameter.name] = parameter.read(request, errors)
+            values[parameter.name] = parameter.read(request, faults)
         return values
 
 
@@ -119,31 +133,50 @@ class Plan:
             given: the results of the dependencies that are given.
 
         Raises:
-            RequestValidationError: parameters or the body are not valid.
+            Malformed: with each fault of the parameters and the body.
         """
         results: list[Any] = []
-        errors: Errors = []
-        for step in self._dependencies:
-            is_given = step.call in given
-            results.append(given[step.call] if is_given else step.call(**step.arguments(request, results, errors)))
-        return self._operation.call(**self._arguments(request, body, results, errors))
+        faults: Faults = []
+        try:
+            for step in self._dependencies:
+                if step.call in given:
+                    results.append(given[step.call])
+                    continue
+                arguments = step.arguments(request, results, faults)
+                results.append(None if faults else step.call(**arguments))
+            values = self._arguments(request, body, results, faults)
+        except BookingError as error:
+            if not faults:
+                raise
+            faults += error.details if isinstance(error, Malformed) else ()
+        if faults:
+            raise malformed(faults)
+        return self._operation.call(**values)
 
     async def resolve(self, request: Request, body: Any) -> Callable[[Mapping[Call, Any]], Any]:
         """Resolve the dependencies on the event loop, and return the path operation, to be called with the given
         values.
 
         Raises:
-            RequestValidationError: parameters or the body are not valid.
+            Malformed: with each fault of the parameters and the body.
         """
         results: list[Any] = []
-        errors: Errors = []
-        for step in self._dependencies:
-            if step.call in self._given:
-                results.append(None)
-                continue
-            result = step.call(**step.arguments(request, results, errors))
-            results.append(await result if inspect.isawaitable(result) else result)
-        values = self._arguments(request, body, results, errors)
+        faults: Faults = []
+        try:
+            for step in self._dependencies:
+                if step.call in self._given:
+                    results.append(None)
+                    continue
+                arguments = step.arguments(request, results, faults)
+                result = None if faults else step.call(**arguments)
+                results.append(await result if inspect.isawaitable(result) else result)
+            values = self._arguments(request, body, results, faults)
+        except BookingError as error:
+            if not faults:
+                raise
+            faults += error.details if isinstance(error, Malformed) else ()
+        if faults:
+            raise malformed(faults)
         later = [(name, self._dependencies[position].call) for name, position in self._operation.results]
 
         def operate(given: Mapping[Call, Any]) -> Any:
@@ -151,12 +184,10 @@ class Plan:
 
         return operate
 
-    def _arguments(self, request: Request, body: Any, results: Sequence[Any], errors: Errors) -> dict[str, Any]:
-        values = self._operation.arguments(request, results, errors)
+    def _arguments(self, request: Request, body: Any, results: Sequence[Any], faults: Faults) -> dict[str, Any]:
+        values = self._operation.arguments(request, results, faults)
         if self._body and self._json:
             values[self._body.name] = self._json.read(cast("type[BaseModel]", self._body.field_info.annotation), body)
-        if errors:
-            raise RequestValidationError(errors, body=None)
         return values
 
     def _add(self, dependant: Dependant) -> int:
@@ -226,11 +257,11 @@ def _scopes(dependant: Dependant) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(dependant.parent_oauth_scopes or ()), *(dependant.own_oauth_scopes or ())]))
 
 
-def _parameters(dependant: Dependant) -> list[Parameter]:
+def _parameters(dependant: Dependant) -> list[Parameter | QueryModel]:
     return [
-        *(Parameter(f.name, f, ("path", f.alias), _path(f.alias)) for f in dependant.path_params),
-        *(QueryParameter(f.name, f, ("query",), _query(f)) for f in dependant.query_params),
-        *(Parameter(f.name, f, ("header", f.alias), _header(f.alias)) for f in dependant.header_params),
+        *(Parameter(f.name, f, _path(f.alias)) for f in dependant.path_params),
+        *(QueryModel(f.name, f, _aliases(f)) for f in dependant.query_params),
+        *(Parameter(f.name, f, _header(f.alias)) for f in dependant.header_params),
     ]
 
 
@@ -260,9 +291,7 @@ def _header(alias: str) -> Extract:
     return extract
 
 
-def _query(field: Any) -> Extract:
+def _aliases(field: Any) -> list[str]:
     model = _model(field)
     assert model is not None
-    aliases = [info.alias or name for name, info in model.model_fields.items()]
-
-    return lambda request: query_values(request.scope["query_string"], aliases)
+    return [info.alias or name for name, info in model.model_fields.items()]

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from booking_core.base.errors import BookingError, HeadersTooLarge, Malformed
 from booking_core.models.limits import REQUEST_FIELDS_MAX, REQUEST_HEAD_BYTES_MAX
+from booking_core.models.reasons import ErrorReason
 from booking_server.api.middleware import WITHDRAWN
 from booking_server.execution.authenticator import unmapped
 from booking_server.http.refusals import refusing
@@ -389,12 +390,13 @@ def _body_length(headers: Sequence[Field], version: str) -> int | None:
     hosts = [value for name, value in found if name == b"host"]
     is_absent = not hosts and version == "1.0"  # as health checks of load balancers are
     if not is_absent and (len(hosts) != 1 or not _HOST.fullmatch(hosts[0])):
-        raise Malformed.at("Host", "must be sent exactly once, with a valid value", "host")
+        reason: ErrorReason = "required" if not hosts else "repeated" if len(hosts) > 1 else "wrong_format"
+        raise Malformed.at("Host", "must be sent exactly once, with a valid value", reason)
     codings = [value.lower() for name, value in found if name == b"transfer-encoding"]
     if not codings:
         return next((int(value) for name, value in found if name == b"content-length"), 0)
     if version == "1.0" or codings != [b"chunked"]:
-        raise Malformed.at("Transfer-Encoding", "must be chunked, alone, and sent by HTTP/1.1", "transfer_encoding")
+        raise Malformed.at("Transfer-Encoding", "must be chunked, alone, and sent by HTTP/1.1", "not_allowed")
     return None
 
 

@@ -2,9 +2,10 @@
 
 import contextlib
 from collections.abc import Collection, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from booking_core.db import tables
+from booking_core.models.reasons import ErrorReason
 from support.world import World
 
 CODES = {
@@ -25,6 +26,7 @@ CODES = {
 """Every status that an error response may have, and the codes that it may have."""
 
 _EXTRA = {"insufficient_scope": "required_scope", "insufficient_capacity": "seats_available"}
+_REASONS = frozenset(get_args(ErrorReason))
 _RETRIED = {"rate_limited", "idempotency_in_progress", "service_unavailable"}
 
 
@@ -60,7 +62,7 @@ def _check_details(details: Any) -> None:
     for detail in details:
         assert set(detail) == {"field", "reason", "message"}
         assert detail["field"] is None or detail["field"]
-        assert detail["reason"]
+        assert detail["reason"] in _REASONS
         assert detail["message"]
 
 

@@ -30,6 +30,7 @@ from booking_core.db.engine import Tx
 from booking_core.models.base import multi_line
 from booking_core.models.bookings import BookingSource, BookingStatus, PaymentSource
 from booking_core.models.checkouts import CheckoutCreate
+from booking_core.models.reasons import Fault
 from booking_core.models.sandbox import SandboxPaymentStatus
 from booking_core.payments import SandboxCard, stripe_accounts
 from booking_core.payments.stripe_accounts import StripeAccount
@@ -264,10 +265,11 @@ def resolve(tx: Tx, actor: Actor, booking_id: str, *, note: str) -> dict[str, An
     note = note.strip()
     try:
         multi_line(note)
-    except ValueError as error:
-        raise Malformed.at("note", str(error), "format") from None
+    except Fault as error:
+        raise Malformed.at("note", str(error), error.reason) from None
     if not 0 < len(note) <= NOTE_LENGTH_MAX:
-        raise Malformed.at("note", f"must have 1 to {NOTE_LENGTH_MAX} characters", "length")
+        message = f"must have 1 to {NOTE_LENGTH_MAX} characters"
+        raise Malformed.at("note", message, "too_long" if note else "too_short")
     booking = changes.lock(tx, actor, booking_id)
     row = store.lock(tx, actor.organization.id, booking_id)
     if row is None:

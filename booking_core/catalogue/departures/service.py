@@ -121,7 +121,7 @@ def set_seats(tx: Tx, actor: Actor, departure_id: str, seats_total: int, *, allo
         Conflict: `departure_cancelled`, or `seats_sold`.
     """
     if not 0 <= seats_total <= COUNT_MAX:
-        raise Malformed.at("seats_total", f"must be a whole number from 0 to {COUNT_MAX}", "range")
+        raise Malformed.at("seats_total", f"must be a whole number from 0 to {COUNT_MAX}", "out_of_range")
     row = _lock_uncancelled(tx, actor, departure_id)
     if seats_total < row.seats_taken and not allow_oversold:
         raise Conflict("seats_sold", f"{row.seats_taken} seats are sold, more than {seats_total}.", "seats_total")

@@ -12,6 +12,7 @@ from booking_core.models.errors import ErrorDetail
 from booking_core.models.gift_cards import GiftCardStatus
 from booking_core.models.limits import AMOUNT_MINOR_MAX, TEXT_LENGTH_MAX
 from booking_core.models.money import CURRENCIES
+from booking_core.models.reasons import ErrorReason, Fault
 
 CODE_LENGTH_MIN = 8
 """A shorter code could be guessed: its last four characters are shown."""
@@ -112,26 +113,26 @@ def check(request: GiftCardIssue) -> None:
     Raises:
         Malformed: with one detail for each field that is wrong.
     """
-    problems = [ErrorDetail(field=field, reason="invalid", message=message) for field, message in _problems(request)]
+    problems = [ErrorDetail(field=field, reason=fault.reason, message=str(fault)) for field, fault in _faults(request)]
     if problems:
         raise Malformed("; ".join(f"{each.field} {each.message}" for each in problems), details=problems)
 
 
-def _problems(request: GiftCardIssue) -> Iterator[tuple[str, str]]:
+def _faults(request: GiftCardIssue) -> Iterator[tuple[str, Fault]]:
     if not 1 <= request.amount_minor <= AMOUNT_MINOR_MAX:
-        yield "amount_minor", f"must be a whole number from 1 to {AMOUNT_MINOR_MAX}"
+        yield "amount_minor", Fault("out_of_range", f"must be a whole number from 1 to {AMOUNT_MINOR_MAX}")
     if request.currency is not None and request.currency not in CURRENCIES:
-        yield "currency", "must be an ISO 4217 code in capitals, such as NOK"
+        yield "currency", Fault("unknown_value", "must be an ISO 4217 code in capitals, such as NOK")
     if request.expires_at is not None and request.valid_from is not None and request.expires_at <= request.valid_from:
-        yield "expires_at", "must lie after valid_from"
+        yield "expires_at", Fault("window_reversed", "must lie after valid_from")
     for field in _CHECKED:
         value = getattr(request, field)
         if value is None:
             continue
         try:
             _check(field, value)
-        except ValueError as error:
-            yield field, str(error)
+        except Fault as fault:
+            yield field, fault
 
 
 _CHECKED = (
@@ -155,10 +156,10 @@ def _check(field: str, value: int | str) -> None:
 
 def _check_text(field: str, text: str) -> None:
     if len(text) > TEXT_LENGTH_MAX:
-        raise ValueError(f"must have at most {TEXT_LENGTH_MAX} characters")
+        raise Fault("too_long", f"must have at most {TEXT_LENGTH_MAX} characters")
     single_line(text)
     if field == "code" and len(normalise_code(text)) < CODE_LENGTH_MIN:
-        raise ValueError(f"must have at least {CODE_LENGTH_MIN} characters")
+        raise Fault("too_short", f"must have at least {CODE_LENGTH_MIN} characters")
     if field.endswith("_email"):
         mailbox(text)
 
@@ -201,5 +202,5 @@ def taken(card: LockedCard | None, *, currency: str, wanted_minor: int) -> int:
     return min(shown.balance_minor, wanted_minor)
 
 
-def _refusal(reason: str, message: str) -> Unprocessable:
+def _refusal(reason: ErrorReason, message: str) -> Unprocessable:
     return Unprocessable.at("gift_card", message, reason)

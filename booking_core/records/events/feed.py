@@ -162,9 +162,9 @@ def _resource_types(tokens: Iterable[str]) -> list[ResourceType]:
 
 def _types(tokens: Sequence[str]) -> frozenset[EventType]:
     if len(tokens) > EVENT_TYPES_PER_FILTER:
-        raise Malformed.at("type", f"names more than {EVENT_TYPES_PER_FILTER} types", "too_many")
+        raise Malformed.at("type", f"names more than {EVENT_TYPES_PER_FILTER} types", "too_long")
     if any(token not in _BY_TOKEN for token in tokens):
-        raise Malformed.at("type", "is not an event type, nor a prefix such as booking.*", "unknown_type")
+        raise Malformed.at("type", "is not an event type, nor a prefix such as booking.*", "unknown_value")
     return frozenset[EventType]().union(*(_BY_TOKEN[token] for token in tokens))
 
 

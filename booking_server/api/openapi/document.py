@@ -213,13 +213,13 @@ def _malformed(operation: Json, schemas: Json) -> BookingError:
     """Return the refusal of a parameter that is empty, or of a body without its required fields."""
     query = [each["name"] for each in operation["parameters"] if each.get("in") == "query"]
     if query:
-        return kinds.Malformed.at(query[0], "is empty", "empty")
+        return kinds.Malformed.at(query[0], "is empty", "too_short")
     media = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
     model = media.get("schema", {}).get("$ref", "").rpartition("/")[2]
     required = schemas.get(model, {}).get("required", ())
     if not required:
         return kinds.Malformed("The body is not valid JSON.")
-    details = [ErrorDetail(field=name, reason="missing", message="is required") for name in required]
+    details = [ErrorDetail(field=name, reason="required", message="is required") for name in required]
     return kinds.Malformed(f"{required[0]}: is required", details=details)
 
 

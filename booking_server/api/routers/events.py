@@ -26,6 +26,7 @@ class EventQuery(ListQuery):
     """Only events about this kind of resource."""
     resource_id: QueryId | None = None
     """Only events about this resource."""
+    # Its form is checked after the scopes of the types in `type`.
     starting_after: Text | None = None
     """The `next_cursor` of the previous page, or a `resume_cursor` that you stored, unchanged."""
     created_since: Timestamp | None = None

@@ -114,7 +114,7 @@ def test_more_than_was_owed_may_be_returned_and_no_more_than_was_paid(till: Till
     till.world.change(tables.refunds, staff.refund_id(booking_id), amount_minor=1_000)
     staff.refer()
     assert staff.reason(staff.settle, booking_id, amount_minor=TOTAL + 1) == "more_than_paid"
-    assert staff.reason(staff.settle, booking_id, amount_minor=-1) == "range"
+    assert staff.reason(staff.settle, booking_id, amount_minor=-1) == "out_of_range"
     staff.settle(booking_id, amount_minor=TOTAL)
     assert till.payment(booking_id)["status"] == "refunded"
 
@@ -307,7 +307,7 @@ def test_a_refund_is_recorded_only_of_money_that_was_received_here(till: Till, s
     assert staff.reason(record, staff, confirmed) == "booking_not_cancelled"
     paid = till.paid()
     assert staff.reason(record, staff, paid, TOTAL + 1) == "more_than_paid"
-    assert staff.reason(record, staff, paid, 0) == "range"
+    assert staff.reason(record, staff, paid, 0) == "out_of_range"
     with pytest.raises(NotFound):
         record(staff, UNKNOWN)
 

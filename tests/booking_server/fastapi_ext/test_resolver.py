@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import pytest
 from fastapi import Cookie, Depends, Query
 from fastapi.dependencies.utils import get_dependant
-from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, PositiveInt
 from starlette.requests import Request
 
+from booking_core.base.errors import Malformed
 from booking_server.fastapi_ext import resolver
 from booking_server.fastapi_ext.resolver import Plan
 
@@ -42,9 +42,9 @@ def test_the_same_query_text_is_read_once() -> None:
 def test_a_query_that_is_refused_is_refused_again() -> None:
     plan = a_plan()
     for _ in range(2):
-        with pytest.raises(RequestValidationError) as refused:
+        with pytest.raises(Malformed) as refused:
             ask(plan, "limit=0")
-        assert [each["loc"] for each in refused.value.errors()] == [("query", "limit")]
+        assert [each.field for each in refused.value.details] == ["limit"]
 
 
 def test_no_route_remembers_without_a_bound() -> None:
@@ -54,7 +54,7 @@ def test_no_route_remembers_without_a_bound() -> None:
     long = "limit=7&" + "x" * 300
     assert ask(plan, long) is not ask(plan, long)
     (parameter,) = plan._operation.parameters
-    assert isinstance(parameter, resolver.QueryParameter)
+    assert isinstance(parameter, resolver.QueryModel)
     assert len(parameter.known) <= resolver._KNOWN_MAX
 
 

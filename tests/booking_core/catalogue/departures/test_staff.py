@@ -91,7 +91,7 @@ def test_the_ceiling_is_lowered_with_the_total(ops: Operations, world: World, de
 @pytest.mark.parametrize("seats", [-1, 2**31])
 def test_what_is_no_number_of_seats_is_refused(ops: Operations, world: World, departure: str, seats: int) -> None:
     with nothing_changes(world):
-        assert ops.refusal(ops.set_seats, departure, seats) == ("validation_failed", "range")
+        assert ops.refusal(ops.set_seats, departure, seats) == ("validation_failed", "out_of_range")
 
 
 def test_a_cancelled_departure_stays_as_it_is(ops: Operations, world: World, departure: str) -> None:
