@@ -80,7 +80,6 @@ def _checked(settings: Settings, file: Path) -> Backup:
             hint="use the release that wrote it, or a newer one",
         )
     problem = secret_keys.find_problem_of_key_ids(settings, content.key_ids)
-    message = problem.message.replace("this database holds", "the backup holds") if problem else None
     if problem and problem.is_refused:
-        raise BackupError(str(message), code="wrong_secret_key", hint=problem.hint)
-    return Backup(content.revision, file.stat().st_size, message)
+        raise BackupError(problem.message, code="wrong_secret_key", hint=problem.hint)
+    return Backup(content.revision, file.stat().st_size, problem.message if problem else None)

@@ -173,39 +173,40 @@ def find_problem(settings: Settings, database: Database) -> Problem | None:
 
 
 def find_problem_of_key_ids(settings: Settings, key_ids: Mapping[Kind, Collection[str]]) -> Problem | None:
-    """Return the problem of a database whose sealed values name these keys: no value of a kind names a live one."""
+    """Return the problem of a backup whose sealed values name these keys: no value of a kind names a live one."""
     if settings.is_sqlite and not settings.has_secret_key:
-        return _missing_key(settings) if any(key_ids.values()) else None
+        return _missing_key(settings, "the backup") if any(key_ids.values()) else None
     live = settings.secret_keys().ids
     wrong = {kind: ids for kind, ids in key_ids.items() if not any(key_id in live for key_id in ids)}
-    return _problem(settings, [Unopened(kind.plural, key_id) for kind, ids in wrong.items() for key_id in sorted(ids)])
+    found = [Unopened(kind.plural, key_id) for kind, ids in wrong.items() for key_id in sorted(ids)]
+    return _problem(settings, found, "the backup")
 
 
-def _problem(settings: Settings, found: list[Unopened]) -> Problem | None:
+def _problem(settings: Settings, found: list[Unopened], holder: str = "this database") -> Problem | None:
     if lost := [each for each in found if not each.is_damaged]:
-        return Problem(_message(lost), _WRONG_KEY_HINT, settings.refuses_wrong_key)
+        return Problem(_message(lost, holder), _WRONG_KEY_HINT, settings.refuses_wrong_key)
     if not found:
         return None
     message = f"Sealed values are damaged: {', '.join(each.plural for each in found)}."
     return Problem(message, _DAMAGE_HINT, is_refused=False, is_damage=True)
 
 
-def _missing_key(settings: Settings) -> Problem:
+def _missing_key(settings: Settings, holder: str = "the database") -> Problem:
     return Problem(
-        f"BOOKING_SECRET_KEY is not set, {settings.secret_file} is missing, and the database has sealed values.",
+        f"BOOKING_SECRET_KEY is not set, {settings.secret_file} is missing, and {holder} has sealed values.",
         f"restore {settings.secret_file} from a backup, or set BOOKING_SECRET_KEY",
         is_refused=True,
     )
 
 
-def _message(found: list[Unopened]) -> str:
+def _message(found: list[Unopened], holder: str) -> str:
     by_key: dict[str, list[str]] = {}
     for each in found:
         by_key.setdefault(f"sealed with key {each.key_id}" if each.key_id else "sealed with an unknown key", []).append(
             each.plural
         )
     named = "; ".join(f"{', '.join(kinds)} ({key})" for key, kinds in by_key.items())
-    return f"BOOKING_SECRET_KEY does not open the sealed values of this database: {named}."
+    return f"BOOKING_SECRET_KEY does not open the sealed values of {holder}: {named}."
 
 
 # Counting --------------------------------------------------------------------------------------------------------

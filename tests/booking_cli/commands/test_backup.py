@@ -179,6 +179,7 @@ def test_another_secret_key_is_refused_before_anything_is_changed(
     assert refused.refusal == (2, "wrong_secret_key")
     for kind in ("webhook secrets", "gift card codes", "stored answers", "mails"):
         assert kind in refused.error["message"]
+    assert "does not open the sealed values of the backup" in refused.error["message"]
     assert count(url, "organizations") == 0
 
 
