@@ -1,22 +1,33 @@
-"""Wait at the start of a process for a PostgreSQL database that is unavailable or recovers."""
+"""Wait at the start of a process for a PostgreSQL database that is unavailable, recovers or has no free connection."""
 
+import os
+import re
+import select
+import sys
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from booking_core.base import database_urls
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGconn
 
 T = TypeVar("T")
 
 _PAUSE_S = 0.5
-_CONNECT_TIMEOUT_S = "2"
+_CONNECT_TIMEOUT_S = 2
+_TOO_MANY_CONNECTIONS = b"53300"
+_STATE = re.compile(rb'\tErrorResponse\t.* C "(\w{5})"')
+"""A refusal in libpq's trace."""
 
 Pause = Callable[[float], object]
 """Waits for so many seconds, and returns a true value if nobody waits any more."""
 
 
 def is_away(database_url: str) -> bool:
-    """Return whether no server of the URL takes connections for now: it does not respond, starts, stops or recovers.
+    """Return whether no server of the URL takes connections for now: it does not respond, starts, stops, recovers, or
+    has as many connections as it may.
 
     False for a permanent error, such as a wrong password, and for SQLite.
     """
@@ -27,10 +38,12 @@ def is_away(database_url: str) -> bool:
     from psycopg import pq
     from psycopg.conninfo import make_conninfo
 
-    named = database_urls.parameters(url) | {"connect_timeout": _CONNECT_TIMEOUT_S}
+    named = database_urls.parameters(url) | {"connect_timeout": str(_CONNECT_TIMEOUT_S)}
     takes_writes = named.pop("target_session_attrs", None)  # several servers always have it
     conninfo = make_conninfo("", **named)
     if pq.PGconn.ping(conninfo.encode()) in (pq.Ping.REJECT, pq.Ping.NO_RESPONSE):
+        return True
+    if _refusal(conninfo.encode()) == _TOO_MANY_CONNECTIONS:
         return True
     if not takes_writes:
         return False
@@ -39,6 +52,37 @@ def is_away(database_url: str) -> bool:
     except psycopg.OperationalError:
         return False
     return True
+
+
+def _refusal(conninfo: bytes) -> bytes | None:
+    """Return the SQLSTATE with which a server refuses a connection; None if it takes it, or if that cannot be told.
+
+    Only the trace of libpq has it, on Linux. The message is in the language of the server. The trace can contain the
+    password, so it stays in memory.
+    """
+    if sys.platform != "linux":
+        return None
+    from psycopg import pq
+
+    conn = pq.PGconn.connect_start(conninfo)
+    with os.fdopen(os.memfd_create("trace"), "rb") as trace:
+        conn.trace(trace.fileno())
+        _connect(conn)
+        conn.untrace()  # libpq writes the rest of it
+        trace.seek(0)
+        states = _STATE.findall(trace.read())
+    conn.finish()
+    return states[-1] if states else None
+
+
+def _connect(conn: "PGconn") -> None:
+    from psycopg import pq
+
+    while (status := conn.connect_poll()) in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
+        waiting = [conn.socket]
+        is_reading = status == pq.PollingStatus.READING
+        if not any(select.select(*((waiting, []) if is_reading else ([], waiting)), [], _CONNECT_TIMEOUT_S)):
+            return
 
 
 def patiently(

@@ -1,4 +1,4 @@
-"""`serve` and `worker` wait for a database that is unavailable or recovers, and for nothing else."""
+"""`serve` and `worker` wait for a database that is unavailable, recovers or is full, and for nothing else."""
 
 import subprocess
 
@@ -21,13 +21,19 @@ SAYS = "waiting for the database"
 
 
 @on_postgresql
+@pytest.mark.parametrize("sqlstate", ["57P03", "53300"], ids=["recovers", "is full"])
 @pytest.mark.parametrize("command", ["serve", "worker"])
-def test_a_process_that_starts_while_the_database_recovers_runs_when_it_has(
-    command: str, stored_on_both: Booking, fresh_database_url: str, environment: Environment, process: Process
+def test_a_process_waits_for_a_server_that_takes_no_connections_yet(
+    command: str,
+    sqlstate: str,
+    stored_on_both: Booking,
+    fresh_database_url: str,
+    environment: Environment,
+    process: Process,
 ) -> None:
     port = str(free_port())
     options = ("--port", port, "--no-worker") if command == "serve" else ("--health-port", port)
-    with Recovering(fresh_database_url) as server:
+    with Recovering(fresh_database_url, sqlstate) as server:
         environment("BOOKING_DATABASE_URL", server.url)
         running = process(command, *options, stderr=subprocess.STDOUT)
         read_until(running.stdout, SAYS)
