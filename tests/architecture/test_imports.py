@@ -26,7 +26,7 @@ def private_modules(graph: grimp.ImportGraph) -> list[str]:
     )
 
 
-def test_the_sql_and_the_rules_of_a_package_are_imported_in_it_alone(graph: grimp.ImportGraph) -> None:
+def test_only_its_package_imports_sql_or_rules(graph: grimp.ImportGraph) -> None:
     found = private_modules(graph)
     assert {
         "booking_core.bookings.rules",
@@ -42,7 +42,7 @@ def test_the_sql_and_the_rules_of_a_package_are_imported_in_it_alone(graph: grim
     assert trespassing == set()
 
 
-def test_rules_and_models_import_no_storage_and_no_clock(graph: grimp.ImportGraph) -> None:
+def test_rules_and_models_import_neither_storage_nor_clock(graph: grimp.ImportGraph) -> None:
     pure = [module for module in private_modules(graph) if module.endswith(".rules")]
     pure += [module for module in graph.modules if module.startswith("booking_core.models")]
     for module in pure:

@@ -95,7 +95,7 @@ def test_the_sdist_holds_what_the_wheel_is_built_from(folder: str, built: Path) 
     assert files == {name.split("/", 1)[1] for name in sources(folder)} | ONLY_IN_SDIST | docs
 
 
-def test_the_metadata_says_whose_it_is_and_which_pythons_it_is_tested_with(folder: str, built: Path) -> None:
+def test_the_metadata_has_author_license_links_and_tested_pythons(folder: str, built: Path) -> None:
     found = metadata(built)
     assert found["Author"] == "The Booking Service authors"
     assert found["License-Expression"] == "MIT"

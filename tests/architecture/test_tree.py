@@ -1,5 +1,6 @@
-"""No file of the repository contains paths of the machine, package indexes, databases or secrets."""
+"""No file of the repository contains paths of the machine or secrets, and names of modules and tests are plain."""
 
+import ast
 import os
 import re
 import subprocess
@@ -14,6 +15,8 @@ PLACES = re.compile(r"(?:file:|https?:)?//[^\s'\"]+|/[^\s'\"]+")
 SHORTEST_PLACE = len("/a/place")
 GENERAL = {"//", "/tmp/", "/opt/", "/srv/", "/home/", "/usr/local", "/etc/ssl/certs/ca-certificates.crt"}
 """Paths that exist on every machine."""
+WORDS_MAX = 12
+"""The words of a test's name, without `test`: one sentence that is read at a glance in a list of failures."""
 PUBLIC_INDEX = re.compile(rb"(?:files\.)?python" rb"hosted\.org|pypi\.org/simple|registry\.npm" rb"js\.org")
 
 
@@ -60,6 +63,42 @@ def test_no_file_names_the_host_of_a_package_index() -> None:
 def test_no_file_is_a_database_a_secret_or_a_leftover() -> None:
     leftovers = {".db", ".db-wal", ".db-shm", ".secret", ".pem", ".key", ".orig", ".rej", ".pyc"}
     assert not [path for path in tracked() if path.suffix in leftovers]
+
+
+def names_of_tests() -> list[tuple[Path, str]]:
+    """Return the file and the name of every test."""
+    modules = [path for path in tracked() if path.name.startswith("test_") and path.suffix == ".py"]
+    return [
+        (path, node.name)
+        for path in modules
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+    ]
+
+
+def is_one_short_sentence(name: str) -> bool:
+    """Return whether a test's name is short, and states one fact: a second "and" joins a second one."""
+    words = name.split("_")[1:]
+    return len(words) <= WORDS_MAX and words.count("and") <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "is_short"),
+    [
+        ("test_a_b_c_d_e_f_g_h_i_j_k_l", True),
+        ("test_a_b_c_d_e_f_g_h_i_j_k_l_m", False),
+        ("test_rows_and_columns", True),
+        ("test_rows_and_columns_and_cells", False),
+    ],
+)
+def test_a_test_name_has_twelve_words_and_one_conjunction_at_most(name: str, is_short: bool) -> None:
+    assert is_one_short_sentence(name) is is_short
+
+
+def test_every_test_name_is_one_short_sentence() -> None:
+    names = names_of_tests()
+    assert len(names) > 3_000
+    assert not [(path, name) for path, name in names if not is_one_short_sentence(name)]
 
 
 def test_no_module_has_a_name_without_meaning() -> None:

@@ -9,9 +9,7 @@ from support.hooks import Hooks
 from booking_core.records import audit
 
 
-def test_each_change_of_an_endpoint_by_a_key_has_an_entry_and_a_line(
-    api: Api, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_each_change_of_an_endpoint_has_an_entry_and_a_line(api: Api, caplog: pytest.LogCaptureFixture) -> None:
     hooks = Hooks(api.world)
     endpoint = hooks.endpoint()
     with caplog.at_level(logging.INFO, "booking.audit"):

@@ -39,9 +39,7 @@ def create(api: Api, departure_id: str, *, key: str | None = None, **over: Any) 
 # Created ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_checkout_that_would_wait_behind_too_many_for_stripe_keeps_no_seats(
-    api: Api, running: Ledger, departure: str
-) -> None:
+def test_a_checkout_refused_before_stripe_keeps_no_seats(api: Api, running: Ledger, departure: str) -> None:
     checkouts.configure(api.world)
     with checkouts.calling(api.client, running, of_one_max=0), nothing_changes(api.world):
         refused = api.post("/checkouts", checkout_body(departure), key="behind-too-many")
@@ -230,7 +228,7 @@ def send(api: Api, ledger: Ledger, name: str, intent_id: str, **over: Any) -> An
     ],
     ids=["secret", "old", "missing", "malformed", "body"],
 )
-def test_a_webhook_that_stripe_did_not_sign_is_refused_and_logged_in_one_line(
+def test_an_unsigned_stripe_webhook_is_refused_and_logged_in_one_line(
     api: Api, ledger: Ledger, departure: str, caplog: pytest.LogCaptureFixture, over: dict[str, Any]
 ) -> None:
     shown = create(api, departure)
@@ -270,7 +268,7 @@ def test_a_webhook_of_another_organization_changes_nothing(
     assert json.dumps(others.rows(tables.payment_intents)) == "[]"
 
 
-def test_a_webhook_while_the_database_is_gone_is_503_and_nothing_of_it_is_lost(
+def test_a_webhook_without_a_database_is_503_and_is_not_lost(
     api: Api, ledger: Ledger, departure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stripe sends an event again that was not answered with 200."""

@@ -338,7 +338,7 @@ def test_nothing_that_was_sent_is_repeated_in_a_refusal(api: Api, place: str) ->
     assert CANARY not in repr(dict(answer.headers))
 
 
-def test_every_error_has_its_status_once_and_every_code_is_of_the_contract() -> None:
+def test_every_error_has_one_status_and_a_code_of_the_contract() -> None:
     kinds = set(BookingError.__subclasses__())
     assert kinds == set(STATUS)
     for kind, status in STATUS.items():

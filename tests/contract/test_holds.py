@@ -124,7 +124,7 @@ def test_a_booking_takes_over_the_seats_of_its_hold(api: Api, departure: str) ->
     assert api.world.examine() == []
 
 
-def test_a_larger_party_needs_seats_beside_its_hold_and_a_smaller_one_gives_back(api: Api, departure: str) -> None:
+def test_a_party_of_another_size_than_its_hold_adjusts_the_seats(api: Api, departure: str) -> None:
     hold(api, departure, 2)
     mine = held(api, departure, 1)
     refused = api.book(departure, count=4, hold_id=mine)

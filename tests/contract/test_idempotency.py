@@ -179,7 +179,7 @@ def test_the_secret_key_may_be_rotated_while_answers_are_kept(
 # Reuse -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_used_key_with_another_body_is_refused_and_the_refusal_is_not_kept(api: Api, departure: str) -> None:
+def test_a_used_key_with_another_body_is_refused_without_storing_it(api: Api, departure: str) -> None:
     first = api.book(departure, key="reused-key")
     refusals = [api.book(departure, key="reused-key", **over) for over in ({"count": 2}, {"count": 2}, {"note": "!"})]
     for refusal in refusals:
@@ -214,7 +214,7 @@ def test_a_malformed_request_leaves_its_key_unused(api: Api, departure: str) -> 
     assert (fixed.status_code, REPLAYED in fixed.headers) == (201, False)
 
 
-def test_a_failure_at_any_statement_keeps_nothing_and_the_retry_is_carried_out(
+def test_a_failure_at_any_statement_leaves_all_to_the_retry(
     api: Api, departure: str, database: Database, statements: list[str]
 ) -> None:
     api.book(departure)  # of a new customer, which takes one statement more
@@ -234,7 +234,7 @@ def test_a_failure_at_any_statement_keeps_nothing_and_the_retry_is_carried_out(
     assert api.world.examine() == []
 
 
-def test_a_cancellation_that_fails_at_any_statement_is_carried_out_by_its_retry(
+def test_the_retry_completes_a_cancellation_that_failed_at_any_statement(
     api: Api, departure: str, database: Database, statements: list[str]
 ) -> None:
     api.cancel(api.book(departure).json()["id"])
@@ -354,7 +354,7 @@ def test_a_concurrent_request_is_refused_at_once_as_in_progress(
     assert len(api.world.rows(tables.bookings)) == 1
 
 
-def test_a_request_that_would_be_refused_anyway_is_refused_while_the_first_runs(
+def test_an_invalid_request_is_refused_although_its_key_is_in_use(
     api: Api, departure: str, shared_database_url: str
 ) -> None:
     with stalled(api, shared_database_url, departure, "in-progress"):

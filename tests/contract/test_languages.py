@@ -6,7 +6,7 @@ from support.operations import Operations
 from booking_core.db import tables
 
 
-def test_the_language_comes_back_as_it_was_given_with_the_booking_and_in_its_events(api: Api, departure: str) -> None:
+def test_a_booking_and_its_events_have_the_language_as_sent(api: Api, departure: str) -> None:
     api.world.change(tables.organizations, api.world.org, language="fr")
     booking = api.book(departure, locale="de-at").json()
     assert booking["locale"] == "de-at"

@@ -71,7 +71,7 @@ def test_the_newest_25_come_first_unless_said_otherwise(api: Api, shared_databas
 
 
 @each_list
-def test_a_page_that_holds_the_last_row_says_that_there_is_no_more(
+def test_a_page_with_the_last_row_says_that_nothing_follows(
     api: Api, shared_database_url: str, listing: Listing
 ) -> None:
     listing.filled(api.world, shared_database_url, range(NOON, NOON + 6))
@@ -228,7 +228,7 @@ def test_20_000_bookings_are_listed_once_each_while_others_are_inserted(long: Lo
 
 
 @both_orders
-def test_pages_of_one_are_exact_at_both_ends_and_where_500_share_an_instant(long: Long, order: Order) -> None:
+def test_pages_of_one_are_exact_among_500_rows_of_an_instant(long: Long, order: Order) -> None:
     find, expected = long.find(long.world.caller()), in_order(long.ascending, order)
     ties = TIES_AT if order is Order.ASC else ROWS - TIES_AT - TIED
     behind_the_walk = NOON - 1 if order is Order.ASC else NOON + 2 * ROWS

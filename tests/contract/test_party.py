@@ -131,9 +131,7 @@ def test_a_card_gets_back_what_was_paid_for_guests_who_leave(api: Api, ops: Oper
     assert api.world.examine() == []
 
 
-def test_a_refund_that_staff_records_counts_what_a_smaller_party_got_back_before(
-    api: Api, ops: Operations, departure: str
-) -> None:
+def test_a_recorded_refund_adds_to_the_refund_of_a_smaller_party(api: Api, ops: Operations, departure: str) -> None:
     made = paid_by_card(ops, departure, 3)
     changed(api, made["id"], party(2))
     settle(api.world)

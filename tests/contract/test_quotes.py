@@ -22,7 +22,7 @@ def reasons(response: httpx.Response) -> list[tuple[str, str | None]]:
     return [(each["code"], each["reason"]) for each in response.json()["refusals"]]
 
 
-def test_a_quote_has_the_lines_and_totals_of_the_booking_and_holds_nothing(api: Api, departure: str) -> None:
+def test_a_quote_has_the_totals_of_the_booking_and_holds_nothing(api: Api, departure: str) -> None:
     family = {"guests": [{"tier_id": "family", "count": 1}], "add_ons": [{"id": "drysuit", "count": 2}]}
     with nothing_changes(api.world):
         shown = quote(api, departure, **family).json()
@@ -84,7 +84,7 @@ def test_amounts_beyond_64_bits_and_the_add_ons_app_are_reasons_too(api: Api, de
     assert ("validation_failed", "add_ons_app_disabled") in reasons(response)
 
 
-def test_seats_of_the_own_hold_are_available_and_those_of_others_are_not(api: Api, departure: str) -> None:
+def test_only_seats_of_the_own_hold_are_available(api: Api, departure: str) -> None:
     mine, other = (api.post("/holds", {"experience_date_id": departure, "seats": 2}).json()["id"] for _ in range(2))
     shown = quote(api, departure, 3, hold_id=mine).json()
     assert (shown["allowed"], shown["seats_available"]) == (True, 3)
@@ -101,9 +101,7 @@ def test_a_taken_reference_is_a_reason_where_it_is_asked_for(api: Api, departure
     assert reasons(unique) == [("conflict", "external_reference_taken")]
 
 
-def test_a_quote_takes_a_statement_for_the_departure_and_one_for_what_else_it_names(
-    api: Api, departure: str, statements: list[str]
-) -> None:
+def test_each_reference_of_a_quote_adds_one_statement(api: Api, departure: str, statements: list[str]) -> None:
     hold_id = api.post("/holds", {"experience_date_id": departure, "seats": 1}).json()["id"]
     unique = {"external_reference": "A-1", "external_reference_unique": True}
     for over, count in (({}, 2), ({"hold_id": hold_id}, 3), ({"hold_id": hold_id, **unique}, 4)):  # with the key

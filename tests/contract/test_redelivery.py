@@ -105,7 +105,7 @@ def test_what_was_missed_is_sent_and_the_rest_stays_missed(api: Api, hooks: Hook
     assert api.world.examine() == []
 
 
-def test_a_type_that_is_not_subscribed_to_is_sent_to_a_key_that_may_read_it(
+def test_redelivering_an_unsubscribed_type_needs_its_read_scope(
     api: Api, hooks: Hooks, endpoint: str, events: dict[str, str]
 ) -> None:
     without = api.with_scopes(Scope.WEBHOOKS_MANAGE, Scope.BOOKINGS_READ)

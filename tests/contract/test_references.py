@@ -9,7 +9,7 @@ from support.refusals import conflict_reason
 NOTES = {"channel": "acme", "order": "A-1042", "remarks": "two lines\nof text"}
 
 
-def test_reference_and_metadata_come_back_with_the_booking_and_in_its_events(api: Api, departure: str) -> None:
+def test_a_booking_and_its_events_have_reference_with_metadata(api: Api, departure: str) -> None:
     booking = api.book(departure, external_reference="A-1042", metadata=NOTES).json()
     assert (booking["external_reference"], booking["metadata"]) == ("A-1042", NOTES)
     shown = api.get(f"/bookings/{booking['id']}").json()

@@ -55,7 +55,7 @@ def test_a_departure_that_the_clock_has_passed_is_no_longer_sold(sandbox: Api) -
     assert error_of(sandbox.book(departure)) == (409, "conflict")
 
 
-def test_seats_of_a_hold_are_free_once_the_clock_has_passed_its_end(sandbox: Api, api: Api) -> None:
+def test_the_seats_of_a_hold_are_free_after_its_end(sandbox: Api, api: Api) -> None:
     for each, status in ((sandbox, 201), (api, 409)):
         departure = each.world.departure(each.world.experience(), seats=1)
         row = {"departure_id": departure, "seats": 1, "created_at": NOON, "expires_at": NOON + HOUR}
@@ -120,7 +120,7 @@ def test_the_clock_of_another_sandbox_stays(sandbox: Api, new_world: Callable[..
     assert other.get("/sandbox/clock").json()["offset_seconds"] == 0
 
 
-def test_a_key_of_any_scope_reads_the_clock_and_only_writers_move_it(sandbox: Api) -> None:
+def test_every_key_reads_the_clock_and_only_writers_move_it(sandbox: Api) -> None:
     reader = sandbox.with_scopes(Scope.EXPERIENCES_READ)
     assert reader.get("/sandbox/clock").status_code == 200
     assert error_of(advance(reader, seconds=60)) == (403, "insufficient_scope")
@@ -160,7 +160,7 @@ def pay(sandbox: Api, checkout_id: str, *card: str) -> Any:
     return sandbox.post(f"/sandbox/checkouts/{checkout_id}/pay", {"payment_method": card[0]} if card else None)
 
 
-def test_a_checkout_of_a_sandbox_has_an_intent_in_the_shape_of_stripe_and_no_stripe_is_asked(sandbox: Api) -> None:
+def test_a_checkout_of_a_sandbox_has_an_intent_without_stripe(sandbox: Api) -> None:
     with stripe() as ledger, checkouts.calling(sandbox.client, ledger):
         shown = check_out(sandbox)
         payment = shown["payment"]
@@ -181,7 +181,7 @@ def test_a_repeated_checkout_of_a_sandbox_has_the_same_secret(sandbox: Api) -> N
     assert len(sandbox.world.rows(tables.bookings)) == 1
 
 
-def test_a_card_that_is_declined_leaves_the_checkout_open_and_another_one_pays(sandbox: Api) -> None:
+def test_a_declined_card_leaves_the_checkout_open_for_another_card(sandbox: Api) -> None:
     shown = check_out(sandbox)
     for _ in range(2):
         declined = pay(sandbox, shown["id"], "pm_card_chargeDeclined").json()

@@ -70,7 +70,7 @@ class Shop:
 @pytest.mark.parametrize(
     ("name", "reason"), [("succeeded", "amount_differs"), ("refunded", "refund_differs"), ("disputed", None)]
 )
-def test_an_amount_that_no_booking_can_have_waits_for_staff_whatever_comes_later(
+def test_an_impossible_amount_waits_for_staff_despite_later_events(
     api: Api, ledger: Ledger, departure: str, name: str, reason: str | None, amount: int
 ) -> None:
     """A payment of such an amount does not confirm its booking; refunds and disputes are of a payment that does."""

@@ -80,7 +80,7 @@ def test_a_move_to_another_departure_clears_what_was_of_the_first(api: Api, ops:
     assert api.world.row(tables.bookings, booking_id)["no_show_at"] is None
 
 
-def test_a_check_in_takes_as_many_statements_as_its_locks_and_its_write(
+def test_a_check_in_takes_statements_only_for_locks_and_its_write(
     api: Api, departure: str, statements: list[str]
 ) -> None:
     booking_id = api.book(departure).json()["id"]
@@ -93,7 +93,7 @@ def test_a_check_in_takes_as_many_statements_as_its_locks_and_its_write(
     assert len(statements) == 3
 
 
-def test_a_manifest_is_as_the_model_has_it_and_says_what_is_unpaid(api: Api, ops: Operations, departure: str) -> None:
+def test_a_manifest_has_the_fields_of_its_model_and_unpaid_amounts(api: Api, ops: Operations, departure: str) -> None:
     partly = ops.book(departure, 2, payment=PaymentMode.PAY_ON_SITE)["id"]
     ops.act(lambda tx, actor: bookings.record_payment(tx, actor, partly, amount_minor=100_000))
     pending = ops.check_out(departure, email="grace@example.com")["id"]

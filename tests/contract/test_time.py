@@ -190,7 +190,7 @@ def test_every_timestamp_carries_the_offset_of_its_own_instant(place: Callable[[
     assert booking["departure"]["ends_at"] == "2027-07-01T12:30:00+01:00"
 
 
-def test_a_time_that_a_clock_change_skips_is_moved_forward_by_the_gap(place: Callable[[str], Api]) -> None:
+def test_a_time_that_a_clock_change_skips_moves_by_the_gap(place: Callable[[str], Api]) -> None:
     api = place("Europe/Oslo")
     api.world.clock.at = micros("2026-03-29T03:30:00+02:00")
     api.book(api.world.departure(api.world.experience()))

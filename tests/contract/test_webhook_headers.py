@@ -93,7 +93,7 @@ def test_headers_that_cannot_be_sent_are_refused(api: Api, refused: list[Any]) -
         assert str(invalid_field(answer)).startswith("headers"), headers
 
 
-def test_headers_that_no_secret_key_opens_are_a_finding_and_nothing_is_sent_without_them(api: Api) -> None:
+def test_unopenable_headers_are_a_finding_and_stop_their_deliveries(api: Api) -> None:
     endpoint, other = create(api)["id"], create(api)["id"]
     foreign = api.world.row(tables.webhook_endpoints, other)["headers_sealed"]
     api.world.change(tables.webhook_endpoints, endpoint, headers_sealed=foreign)

@@ -40,7 +40,7 @@ def test_a_limit_outside_its_bounds_is_refused(api: Api) -> None:
                 assert (limit, invalid_field(answer)) == (limit, "max_per_second")
 
 
-def test_tests_and_redeliveries_count_and_are_shown_as_queued(api: Api) -> None:
+def test_tests_and_redeliveries_count_as_queued_deliveries(api: Api) -> None:
     endpoint = create(api, max_per_second=1, event_types=["webhook.enabled"]).json()["id"]
     api.book(api.world.departure(api.world.experience()))
     event = api.get("/events").json()["data"][0]["id"]

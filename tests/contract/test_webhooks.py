@@ -216,7 +216,7 @@ def test_an_address_that_is_not_public_is_refused_in_fixed_words(api: Api, dns: 
     assert dns.asked == [PRIVATE] * 2
 
 
-def test_a_port_that_webhooks_are_not_sent_to_is_refused_at_creation_and_change(api: Api) -> None:
+def test_a_forbidden_port_is_refused_at_creation_and_change(api: Api) -> None:
     endpoint = create(api)["id"]
     with nothing_changes(api.world):
         for port in (1, 22, 25, 80, 444, 1023, 5432, 6379):
@@ -507,7 +507,7 @@ def test_enabling_an_endpoint_resets_it_and_publishes_an_event(api: Api, clock: 
     assert event["data"]["object"] == shown
 
 
-def test_an_endpoint_that_was_switched_off_by_its_failures_can_be_kept_off(api: Api) -> None:
+def test_an_endpoint_disabled_by_failures_can_stay_disabled(api: Api) -> None:
     endpoint = create(api)["id"]
     off = {"status": "auto_disabled", "disabled_reason": "delivery_failures", "disabled_at": NOON}
     api.world.change(tables.webhook_endpoints, endpoint, **off)

@@ -101,14 +101,14 @@ def test_probes_and_metrics_are_not_served_to_the_outside(port: int) -> None:
 
 
 @pytest.mark.parametrize("size", [270_000, 300_000, 400_000, 3_000_000])
-def test_a_body_that_is_too_large_is_refused_alike_by_service_and_proxy(port: int, proxy: str, size: int) -> None:
+def test_service_and_proxy_refuse_a_large_body_alike(port: int, proxy: str, size: int) -> None:
     status, _, body = ask(port, "/api/v1/bookings", body=b"x" * size, **SENT)
     assert (status, body["code"]) in ((413, "payload_too_large"), (401, "api_key_invalid"))
     assert size < LIMITS[Path(proxy).name] or status == 413
 
 
 @on_nginx
-def test_a_head_that_is_too_large_is_refused_in_the_shape_of_every_error(port: int) -> None:
+def test_the_refusal_of_a_large_head_has_the_common_error_shape(port: int) -> None:
     status, _, body = ask(port, "/api/v1/me", X_Long="x" * 70_000)
     assert (status, body["code"]) == (431, "headers_too_large")
     assert body.keys() == {"error", "code", "request_id"}

@@ -186,7 +186,7 @@ def _squares(x: int, y: int, w: int, h: int) -> Iterator[tuple[int, int]]:
     yield from itertools.product(range(x, x + w), range(y, y + h))
 
 
-def test_every_panel_says_what_it_shows_and_those_of_failures_what_an_empty_one_means() -> None:
+def test_every_panel_has_a_description_and_failure_panels_explain_emptiness() -> None:
     assert [panel["title"] for panel in panels() if not panel["description"]] == []
     of_failures = [panel for panel in panels() if re.search(r"fail|503|run again|away", panel["title"].lower())]
     unsaid = [

@@ -47,7 +47,7 @@ def test_the_service_decides_what_is_too_large_or_too_slow(file: str, names: dic
 
 
 @pytest.mark.parametrize("file", ["Caddyfile", "nginx.conf"])
-def test_probes_and_metrics_are_for_the_inside_and_webhooks_of_stripe_for_the_outside(file: str) -> None:
+def test_the_proxy_hides_probes_and_metrics_but_not_stripe_webhooks(file: str) -> None:
     text = (PROXIES / file).read_text()
     assert all(path in text for path in ("/healthz", "/readyz", "/metrics"))
     assert "/stripe" not in text

@@ -109,7 +109,7 @@ def test_another_amount_may_have_been_returned(
     assert without_booking(till) == []
 
 
-def test_more_than_was_owed_may_be_returned_and_no_more_than_was_paid(till: Till, staff: Staff) -> None:
+def test_staff_may_return_more_than_owed_up_to_the_payment(till: Till, staff: Staff) -> None:
     booking_id = till.with_refund()
     till.world.change(tables.refunds, staff.refund_id(booking_id), amount_minor=1_000)
     staff.refer()
@@ -143,9 +143,7 @@ def test_what_no_worker_has_taken_up_yet_is_settled_and_never_sent(till: Till, s
     assert till.claim() == []
 
 
-def test_a_refund_that_is_queued_or_being_sent_is_not_reopened_and_one_being_sent_is_not_settled(
-    till: Till, staff: Staff
-) -> None:
+def test_a_refund_in_progress_is_neither_reopened_nor_settled(till: Till, staff: Staff) -> None:
     booking_id = till.with_refund()
     assert staff.reason(staff.reopen, booking_id) == "refund_under_way"
     claimed = till.one()
@@ -205,7 +203,7 @@ def test_staff_waits_for_a_worker_that_has_just_taken_a_refund(till: Till, staff
 # Sent once more --------------------------------------------------------------------------------------------------
 
 
-def test_a_refund_that_was_never_sent_is_sent_when_there_is_a_gateway(till: Till, staff: Staff) -> None:
+def test_an_unsent_refund_is_sent_after_a_gateway_is_configured(till: Till, staff: Staff) -> None:
     booking_id = till.with_refund()
     staff.refer()
     shown = staff.reopen(booking_id)
@@ -218,7 +216,7 @@ def test_a_refund_that_was_never_sent_is_sent_when_there_is_a_gateway(till: Till
     assert without_booking(till) == []
 
 
-def test_a_refund_that_was_refused_gets_a_key_of_its_own_and_is_looked_for_first(till: Till, staff: Staff) -> None:
+def test_a_reopened_refund_gets_a_new_key_and_is_looked_up_first(till: Till, staff: Staff) -> None:
     """The gateway keeps the refusal for the old key, and answers it again."""
     booking_id = till.with_refund()
     first = till.one()
@@ -233,7 +231,7 @@ def test_a_refund_that_was_refused_gets_a_key_of_its_own_and_is_looked_for_first
     assert till.one().idempotency_key == f"{first.idempotency_key}-2"
 
 
-def test_a_refund_that_the_gateway_has_accepted_is_read_again_and_not_asked_for(till: Till, staff: Staff) -> None:
+def test_a_refund_that_the_gateway_accepted_is_read_and_not_repeated(till: Till, staff: Staff) -> None:
     booking_id = till.with_refund()
     till.answer(till.one(), RefundOutcome.UNCLEAR, provider_refund_id="re_1")
     staff.reopen(booking_id)
@@ -248,7 +246,7 @@ def test_staff_is_mailed_again_when_the_gateway_refuses_again(till: Till, staff:
     assert till.staff_mail_kinds(booking_id) == ["staff_refund_refused_mail"] * 2
 
 
-def test_a_refund_of_a_payment_without_an_intent_is_left_to_staff_until_it_has_one(till: Till, staff: Staff) -> None:
+def test_a_refund_without_an_intent_waits_for_staff(till: Till, staff: Staff) -> None:
     booking_id, beside = till.with_refund(intent=None), till.with_refund()
     assert till.one().booking_id == beside
     row = till.refund(booking_id)
@@ -260,9 +258,7 @@ def test_a_refund_of_a_payment_without_an_intent_is_left_to_staff_until_it_has_o
     assert till.one().payment_intent == "pi_named_later"
 
 
-def test_a_refund_that_is_never_settled_is_left_to_staff_and_tried_anew_from_the_first_attempt(
-    till: Till, staff: Staff
-) -> None:
+def test_a_reopened_unsettled_refund_restarts_at_its_first_attempt(till: Till, staff: Staff) -> None:
     booking_id = till.with_refund()
     till.world.change(tables.refunds, staff.refund_id(booking_id), attempt_count=rules.ATTEMPTS_MAX, first_sent_at=NOON)
     assert till.claim() == []
@@ -272,7 +268,7 @@ def test_a_refund_that_is_never_settled_is_left_to_staff_and_tried_anew_from_the
     assert till.one().attempt_count == 1
 
 
-def test_an_amount_that_the_gateway_never_takes_is_rounded_when_it_is_sent_again(till: Till, staff: Staff) -> None:
+def test_a_reopened_refund_is_rounded_to_the_unit_of_the_gateway(till: Till, staff: Staff) -> None:
     booking_id = till.with_refund(12_345)
     till.world.change(tables.refunds, staff.refund_id(booking_id), currency="KWD")
     till.world.change(tables.payments, till.payment(booking_id)["id"], currency="KWD")
@@ -346,9 +342,7 @@ def test_a_refund_is_found_by_its_id_and_by_its_bookings(till: Till, staff: Staf
             till.world.database.read(lambda tx, name=name: payments.find_refund(tx, name))
 
 
-def test_a_booking_stands_for_its_refund_that_waits_and_not_for_a_newer_one_that_is_settled(
-    till: Till, staff: Staff
-) -> None:
+def test_a_booking_identifies_its_waiting_refund_before_a_newer_settled_refund(till: Till, staff: Staff) -> None:
     booking_id = till.with_refund()
     till.answer(till.one(), RefundOutcome.REFUNDED)
     (settled,) = till.world.rows(tables.refunds)

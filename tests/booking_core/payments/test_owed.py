@@ -137,7 +137,7 @@ def amount_owed(paid_minor: int, percent: int, hours: int = 24, at: int = 1, cur
         pytest.param("NOK JPY CLP ISK UGX IQD", 50, {12_345: 6_173}, id="to the minor unit"),
     ],
 )
-def test_a_percentage_is_rounded_half_up_to_what_the_gateway_can_return_and_is_at_most_what_was_paid(
+def test_a_percentage_is_rounded_half_up_to_the_unit_of_the_gateway(
     currencies: str, percent: int, amounts: dict[int, int]
 ) -> None:
     for currency in currencies.split():
@@ -146,9 +146,7 @@ def test_a_percentage_is_rounded_half_up_to_what_the_gateway_can_return_and_is_a
 
 @settings(deadline=None)
 @given(st.integers(1, 2**63 - 1), st.integers(0, 100), st.sampled_from(["KWD", "MGA"]))
-def test_what_is_owed_can_be_sent_and_is_off_by_no_more_than_half_a_unit(
-    paid: int, percent: int, currency: str
-) -> None:
+def test_an_owed_amount_can_be_sent_and_differs_by_half_a_unit(paid: int, percent: int, currency: str) -> None:
     amount, unit = amount_owed(paid, percent, currency=currency), rules.gateway_unit(currency)
     assert amount % unit == 0
     assert 0 <= amount <= paid

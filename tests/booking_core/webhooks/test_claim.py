@@ -191,7 +191,7 @@ def test_the_slow_lane_is_never_wider_than_what_is_free(hooks: Hooks) -> None:
     assert len(hooks.claim(free=4, slow_free=100)) == 4
 
 
-def test_endpoints_that_hang_do_not_stand_in_the_way_of_one_that_answers(hooks: Hooks, clock: FixedClock) -> None:
+def test_hanging_endpoints_do_not_delay_an_answering_endpoint(hooks: Hooks, clock: FixedClock) -> None:
     hanging = [hooks.endpoint() for _ in range(40)]
     for _ in range(3):  # their second events wait for the first ones, which are under way
         hooks.publish(CARD)
@@ -369,9 +369,7 @@ def test_what_another_worker_took_since_a_claim_began_is_left_alone(
     assert len(hooks.attempts()) == 1
 
 
-def test_a_claim_that_was_held_up_takes_nothing_in_a_pause_that_another_worker_began(
-    hooks: Hooks, claimed_late: LateClaim
-) -> None:
+def test_a_delayed_claim_respects_the_pause_of_another_worker(hooks: Hooks, claimed_late: LateClaim) -> None:
     hooks.endpoint(events=2, max_per_second=10)
     queue_rows(hooks.world)
     hooks.publish(times=2)

@@ -159,7 +159,7 @@ def test_retries_and_events_each_get_half_of_the_places(hooks: Hooks, clock: Fix
     assert len(hooks.claim(free=100)) == 6
 
 
-def test_only_events_from_its_subscription_on_and_up_to_its_end_are_delivered(hooks: Hooks) -> None:
+def test_only_events_within_a_subscription_are_delivered(hooks: Hooks) -> None:
     hooks.publish()
     endpoint = hooks.endpoint()
     (wanted,) = hooks.publish()
@@ -191,7 +191,7 @@ def test_a_type_may_be_left_and_taken_again_without_an_event_between(hooks: Hook
     assert hooks.world.examine() == []
 
 
-def test_a_disabled_endpoint_misses_the_types_that_it_subscribes_to_at_the_time(hooks: Hooks) -> None:
+def test_a_disabled_endpoint_misses_the_types_of_its_subscription(hooks: Hooks) -> None:
     endpoint = hooks.endpoint(ISSUED)
     hooks.disable(endpoint)
     (before,) = hooks.publish(kind=ISSUED)
@@ -206,7 +206,7 @@ def test_a_disabled_endpoint_misses_the_types_that_it_subscribes_to_at_the_time(
     assert [each.event_id for each in hooks.claim()] == [before, after]
 
 
-def test_an_attempt_in_flight_since_before_its_endpoint_was_disabled_is_redelivered_once_it_is_over(
+def test_an_attempt_older_than_the_disabling_is_redelivered_after_its_end(
     hooks: Hooks,
 ) -> None:
     endpoint, caller = hooks.endpoint(), hooks.world.caller()
@@ -257,7 +257,7 @@ def find(tx: Tx, hooks: Hooks, endpoint: str, event_id: str) -> None:
 
 
 @pytest.mark.parametrize("act", [redeliver, find])
-def test_the_delivery_of_an_event_is_found_without_the_other_events_of_its_instant(
+def test_a_delivery_is_found_without_other_events_of_its_instant(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch, act: Callable[[Tx, Hooks, str, str], None]
 ) -> None:
     endpoint, read, all_rows = hooks.endpoint(), Counter(), Tx.all
@@ -428,7 +428,7 @@ def test_a_dry_run_counts_what_would_be_queued_and_changes_nothing(hooks: Hooks)
     assert recover(hooks, endpoint) == {"matched": 5}
 
 
-def test_queued_deliveries_of_a_disabled_endpoint_are_written_down_as_failed_in_turns(hooks: Hooks) -> None:
+def test_queued_deliveries_of_a_disabled_endpoint_fail_in_turns(hooks: Hooks) -> None:
     endpoint, other = hooks.endpoint(), hooks.endpoint()
     hooks.publish(times=5)
     queue_rows(hooks.world)
@@ -471,7 +471,7 @@ def mixed(hooks: Hooks, clock: FixedClock) -> str:
 
 
 @pytest.mark.parametrize("status", [None, *DeliveryStatus])
-def test_a_walk_through_the_log_meets_rows_and_events_once_in_the_order_of_the_events(
+def test_pages_of_the_log_have_each_event_once_in_order(
     hooks: Hooks, mixed: str, status: DeliveryStatus | None
 ) -> None:
     everything, caller = hooks.deliveries(mixed), hooks.world.caller()

@@ -17,7 +17,7 @@ def count(hooks: Hooks) -> dict[str, int]:
     return {table.name: len(hooks.world.rows(table)) for table in names}
 
 
-def test_what_is_claimed_for_an_endpoint_is_one_row_until_its_results_are_written(hooks: Hooks) -> None:
+def test_a_claim_for_an_endpoint_is_one_row_until_its_results(hooks: Hooks) -> None:
     hooks.endpoint(events=3)
     first, *others = hooks.claim()
     assert count(hooks) == {"webhook_leases": 1, "deliveries": 0, "attempts": 0}
@@ -29,7 +29,7 @@ def test_what_is_claimed_for_an_endpoint_is_one_row_until_its_results_are_writte
     assert [row["status"] for row in hooks.rows()] == ["succeeded", "queued", "queued"]
 
 
-def test_the_log_shows_a_delivery_in_flight_by_its_id_and_by_that_of_its_attempt(hooks: Hooks) -> None:
+def test_the_log_finds_a_delivery_in_flight_by_either_id(hooks: Hooks) -> None:
     endpoint = hooks.endpoint(events=1)
     claimed = hooks.one()
     with hooks.database.reading() as tx:
@@ -82,7 +82,7 @@ def test_a_lease_that_another_transaction_holds_is_left_for_the_next_time(
     assert hooks.rescue() == 2
 
 
-def test_a_lease_that_cannot_be_rescued_is_put_off_and_counts_as_lost(hooks: Hooks, clock: FixedClock) -> None:
+def test_an_unrescuable_lease_is_postponed_and_counts_as_lost(hooks: Hooks, clock: FixedClock) -> None:
     endpoint = hooks.endpoint(events=1)
     hooks.claim(lease_s=30)
     clock.advance(HOUR)

@@ -32,7 +32,7 @@ def taken(hooks: Hooks, clock: FixedClock, *, until: int) -> list[int]:
     return instants
 
 
-def test_claims_of_any_limit_leave_no_second_too_full_and_use_it_well() -> None:
+def test_claims_of_any_limit_fill_each_second_without_excess() -> None:
     for limit in range(1, 1001):
         claims = -(-SECOND // claiming.pause(limit))
         assert claims * claiming.burst(limit) <= limit

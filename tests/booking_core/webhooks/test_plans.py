@@ -264,11 +264,11 @@ def check_pages_by_status(hooks: Hooks, endpoint_id: str) -> None:
         assert plan.cost < (15_000 if hooks.database.is_sqlite else 400), str(plan)
 
 
-def test_a_status_that_is_rare_in_a_long_log_is_found_without_reading_it(crowd: Hooks) -> None:
+def test_a_rare_status_is_found_without_reading_the_log(crowd: Hooks) -> None:
     check_pages_by_status(crowd, crowd.rows()[0]["endpoint_id"])
 
 
-def test_a_status_that_half_of_a_long_log_has_is_found_without_reading_it(backlog: Hooks) -> None:
+def test_a_frequent_status_is_found_without_reading_the_log(backlog: Hooks) -> None:
     check_pages_by_status(backlog, the_endpoint(backlog))
 
 
@@ -296,7 +296,7 @@ def test_settling_first_attempts_reads_no_log_while_its_table_is_new(hooks: Hook
 
 
 @pytest.mark.usefixtures("postgresql_only")
-def test_what_is_settled_is_written_by_its_key_once_the_plan_has_settled(crowd: Hooks) -> None:
+def test_settled_deliveries_are_written_by_their_keys(crowd: Hooks) -> None:
     rows = crowd.rows()[:5]
 
     def settle(tx: Tx) -> None:

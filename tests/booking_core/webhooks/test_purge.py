@@ -36,9 +36,7 @@ def test_what_ended_before_is_removed_with_its_attempts(hooks: Hooks, clock: Fix
     assert len(hooks.attempts()) == 2
 
 
-def test_a_delivery_is_kept_to_the_last_instant_of_its_time_counted_from_its_end(
-    hooks: Hooks, clock: FixedClock
-) -> None:
+def test_a_delivery_stays_to_the_last_instant_of_its_retention(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint(events=1)
     created_at = clock()
     clock.advance(HOUR)
@@ -112,7 +110,7 @@ def test_a_deleted_endpoint_is_kept_while_an_attempt_is_under_way(hooks: Hooks, 
     assert purge_endpoints(hooks, before=clock()) == 1
 
 
-def test_an_endpoint_is_kept_for_as_long_after_its_end_as_a_delivery(hooks: Hooks, clock: FixedClock) -> None:
+def test_a_deleted_endpoint_has_the_retention_of_a_delivery(hooks: Hooks, clock: FixedClock) -> None:
     deleted = [hooks.endpoint() for _ in range(3)]
     for endpoint in deleted:
         hooks.delete(endpoint)

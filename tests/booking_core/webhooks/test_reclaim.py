@@ -56,7 +56,7 @@ def test_the_third_lease_lost_in_a_row_counts_as_a_failed_attempt(hooks: Hooks, 
     assert (seen["status"], seen["consecutive_failures"]) == ("enabled", 50)
 
 
-def test_what_brings_down_every_worker_is_dead_in_the_end_and_hurts_no_other(hooks: Hooks, clock: FixedClock) -> None:
+def test_a_delivery_that_kills_every_worker_dies_alone(hooks: Hooks, clock: FixedClock) -> None:
     poisoned, sound = hooks.endpoint(), hooks.endpoint()
     hooks.publish()
     taken = 0

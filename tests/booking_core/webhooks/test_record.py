@@ -182,7 +182,7 @@ def test_an_endpoint_that_is_switched_off_gives_up_what_is_queued(hooks: Hooks, 
     assert {each.endpoint_id for each in hooks.claim()} <= {other}
 
 
-def test_the_attempt_that_uses_up_a_delivery_leaves_it_dead_and_not_failed(hooks: Hooks) -> None:
+def test_the_last_attempt_leaves_a_delivery_dead_and_not_failed(hooks: Hooks) -> None:
     failing(hooks, 6, 72)
     queue_rows(hooks.world)
     hooks.world.change(tables.deliveries, hooks.delivery()["id"], attempt_count=5)
@@ -205,7 +205,7 @@ def test_the_switching_off_is_announced_to_the_others_and_mailed_to_staff(hooks:
     assert orjson.loads(effect["payload"]) == payload
 
 
-def test_an_endpoint_that_fails_for_an_hour_is_announced_to_the_others_once_until_it_succeeds(hooks: Hooks) -> None:
+def test_an_hour_of_failures_is_announced_once_until_a_success(hooks: Hooks) -> None:
     endpoint, watching = failing(hooks, 7, 0.9), hooks.endpoint(EventType.WEBHOOK_FAILING)
     hooks.fail(hooks.one())
     since, told = hooks.row(endpoint)["created_at"], []
@@ -520,9 +520,7 @@ def test_a_dead_delivery_is_logged_once_by_its_ids(hooks: Hooks, caplog: pytest.
 # Counts ----------------------------------------------------------------------------------------------------------
 
 
-def test_deliveries_are_counted_by_endpoint_and_state_with_those_that_have_no_row(
-    hooks: Hooks, clock: FixedClock
-) -> None:
+def test_counts_by_endpoint_and_state_include_deliveries_without_rows(hooks: Hooks, clock: FixedClock) -> None:
     def counts(since: int) -> dict[str, dict[str, int]]:
         caller = hooks.world.caller()
         found = hooks.database.read(lambda tx: webhooks.count_deliveries(tx, caller, since=since))

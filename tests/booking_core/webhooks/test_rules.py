@@ -177,7 +177,7 @@ def test_warnings_come_at_thirds_of_whatever_time_is_allowed() -> None:
 
 
 @given(st.integers(0, 4), st.floats(0, 1))
-def test_every_wait_is_that_of_the_table_or_up_to_a_twentieth_longer(failed: int, jitter: float) -> None:
+def test_every_wait_exceeds_the_table_by_at_most_a_twentieth(failed: int, jitter: float) -> None:
     outcome = rules.after_failure(DELIVERY._replace(attempt_count=failed), NOON, WAITS, jitter)
     assert outcome.next_attempt_at is not None
     wait, tabled = outcome.next_attempt_at - NOON, (60, 300, 1800, 7200, 28800)[failed] * 1_000_000

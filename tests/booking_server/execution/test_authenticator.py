@@ -175,7 +175,7 @@ def test_flushing_goes_on_after_the_database_was_away(
 
 
 @pytest.mark.parametrize("is_away", [False, True])
-def test_the_last_uses_are_written_when_the_process_stops_which_does_not_wait_for_the_database(
+def test_a_stop_writes_last_uses_without_waiting_for_the_database(
     world: World, identify: Identify, away: list[bool], *, is_away: bool
 ) -> None:
     usage = KeyUsage(world.database)

@@ -69,7 +69,7 @@ def test_a_locked_departure_makes_no_booking_of_another_organization_wait(
 
 
 @pytest.mark.usefixtures("postgresql_only")
-def test_a_lock_that_a_batch_does_not_look_for_sends_it_to_the_lane_that_may_wait(
+def test_an_unexpected_lock_sends_a_batch_to_the_waiting_lane(
     world: World, neighbour: World, departure: str, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A customer's row, as a transaction that changes the address has it, is locked by the foreign key of a booking."""
@@ -143,7 +143,7 @@ def test_a_lock_that_is_kept_is_refused_and_the_retry_books_once(
 
 
 @pytest.mark.usefixtures("postgresql_only")
-def test_a_twin_of_a_request_that_waits_is_in_progress_and_books_nothing(
+def test_a_duplicate_of_a_waiting_request_is_in_progress(
     world: World, departure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The twin came through another process, which does not know of the first."""
@@ -230,7 +230,7 @@ def test_long_notes_leave_a_neighbour_in_a_short_batch(
 
 
 @pytest.mark.parametrize(("for_all", "tries"), [(True, 1), (False, 5)])
-def test_a_failed_batch_is_retried_by_organization_and_one_by_one_unless_the_database_is_unavailable(
+def test_a_failed_batch_is_retried_by_organization_then_by_request(
     world: World, departure: str, monkeypatch: pytest.MonkeyPatch, for_all: bool, tries: int
 ) -> None:
     tried: list[int] = []

@@ -255,7 +255,7 @@ def test_retried_jobs_are_run_before_close_returns() -> None:
     assert tries == [1] * 4
 
 
-def test_jobs_that_are_handed_over_are_run_by_the_other_executor_also_while_it_closes() -> None:
+def test_the_other_executor_runs_handed_over_jobs_even_while_closing() -> None:
     first = Handler(lambda jobs: [executor.HandOver(Place("a", "odd")) if job % 2 else 2 * job for job in jobs])
     second = Handler(lambda jobs: [3 * job for job in jobs])
 

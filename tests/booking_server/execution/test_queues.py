@@ -66,7 +66,7 @@ def test_jobs_that_return_have_the_next_turns_in_their_order() -> None:
     assert names(queue.take(9)) == ["b0", "a1", "c0", "a2", "a3", "a4", "a5"]
 
 
-def test_an_owner_has_a_turn_in_each_round_although_one_job_is_run_of_each_batch() -> None:
+def test_returned_jobs_cost_no_owner_its_turn_in_a_round() -> None:
     queue, run = mixed(*jobs("a", 9), *jobs("b", 9), *jobs("c", 2)), []
     for _ in range(8):
         taken = queue.take(4)
@@ -112,7 +112,7 @@ def test_a_batch_has_jobs_of_one_owner_and_group(waiting: list[Job], batch: int,
     assert [names(queue.take(batch, threads)) for _ in batches.split(", ")] == [b.split() for b in batches.split(", ")]
 
 
-def test_an_owner_with_all_its_threads_is_passed_over_until_one_goes_on() -> None:
+def test_an_owner_without_free_threads_is_skipped_until_one_continues() -> None:
     queue = owner_queue(*jobs("a", 9))
     first = queue.take(1)
     queue.take(1)
@@ -134,7 +134,7 @@ def test_an_owner_with_several_groups_has_at_most_its_threads() -> None:
 
 
 @pytest.mark.parametrize("group", [None, "x"])
-def test_an_owner_whose_jobs_return_has_another_turn_once_the_thread_goes_on(group: str | None) -> None:
+def test_an_owner_of_returned_jobs_gets_another_turn(group: str | None) -> None:
     queue = owner_queue(*jobs("a", 3, group))
     taken = queue.take(3, threads=1)
     queue.end(taken, taken[1:])

@@ -201,7 +201,7 @@ def test_a_batch_is_one_call_of_redis(redis_url: str, monkeypatch: pytest.Monkey
     assert len(calls) == 1
 
 
-def test_a_bucket_in_redis_is_made_by_a_request_and_forgotten_when_it_would_be_full(redis_url: str) -> None:
+def test_a_bucket_in_redis_expires_when_it_would_be_full(redis_url: str) -> None:
     import redis
 
     limiter = RedisLimiter(redis_url)
@@ -212,7 +212,7 @@ def test_a_bucket_in_redis_is_made_by_a_request_and_forgotten_when_it_would_be_f
         assert 0 < client.ttl("booking:rate:key:expires") <= 61
 
 
-def test_a_store_that_forgets_the_script_or_closes_the_connection_loses_no_count(redis_url: str) -> None:
+def test_a_store_without_script_or_connection_loses_no_count(redis_url: str) -> None:
     import redis
 
     limiter = RedisLimiter(redis_url)
@@ -241,7 +241,7 @@ def test_a_store_that_is_away_lets_requests_through_and_counts_them(caplog: pyte
     assert "secret" not in caplog.text
 
 
-def test_a_store_that_never_answers_delays_one_batch_and_no_other_for_a_while() -> None:
+def test_a_store_that_never_answers_delays_only_one_batch() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         let_through(RedisLimiter(f"redis://127.0.0.1:{listener.getsockname()[1]}"))
         listener.settimeout(0.05)

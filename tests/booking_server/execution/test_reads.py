@@ -140,7 +140,7 @@ def test_pages_of_one_organization_s_guests_hold_no_other_organization(
     asyncio.run(scenario())
 
 
-def test_events_of_one_payment_account_are_looked_up_in_turn_with_those_of_others(
+def test_look_ups_of_one_network_alternate_with_other_networks(
     service: Service, new_world: Callable[..., World]
 ) -> None:
     """A flood from one network: a request from another network is in the first batch after the running batch, in second
@@ -258,9 +258,7 @@ def test_the_lane_of_new_keys_pauses_for_each_wrong_one(service: Service, new_wo
     assert 200 - 32 <= round(sum(paused[1:]) / each_s) <= 201
 
 
-def test_a_list_that_takes_too_long_is_ended_and_refused_with_the_reason(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_that_takes_too_long_is_refused_with_the_reason(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reads_module, "LIST_TIMEOUT_S", 0.1)
     endless = Statement(text(ENDLESS[world.database.dialect.name]))
 
@@ -335,7 +333,7 @@ def test_a_guest_s_page_is_read_in_its_organization_s_turn(api: Api, seen: list[
     assert seen == [(api.world.org, True)] * 4
 
 
-def test_an_event_of_stripe_is_looked_up_among_clients_that_are_not_known(
+def test_an_event_of_stripe_is_looked_up_like_unknown_clients(
     session_app: TestClient, api: Api, seen: list[tuple[Any, bool]]
 ) -> None:
     session_app.post(f"/stripe/webhooks/{api.world.org}", content=b"{}", headers={"Stripe-Signature": "t=1,v1=00"})

@@ -63,9 +63,7 @@ def test_a_write_that_waits_too_long_for_a_lock_is_refused(world: World, monkeyp
     database.close()
 
 
-def test_a_write_waits_for_the_transaction_in_hand_and_one_write_of_another_organization(
-    world: World, new_world: Any
-) -> None:
+def test_a_write_waits_for_at_most_two_transactions_before_it(world: World, new_world: Any) -> None:
     """With 40 writes of another organization: on SQLite a transaction has four of them, and the next one has the
     neighbour's in second place. On PostgreSQL it waits for none, since the other has two threads of six."""
     neighbour, is_sqlite = new_world(), world.database.is_sqlite

@@ -78,7 +78,7 @@ def traffic() -> Traffic:
 # Queues --------------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_refused_while_the_loop_is_on_time_and_no_queue_has_refused(traffic: Traffic) -> None:
+def test_nothing_is_refused_while_loop_and_queues_keep_up(traffic: Traffic) -> None:
     traffic.admission.tick(ON_TIME_S)
     assert len(traffic.send("A", 5000)) == 5000
 
@@ -104,7 +104,7 @@ def test_the_refusal_of_a_queue_is_repeated_for_that_organization_and_operation(
     assert traffic.refusal(scope) is (FULL if is_repeated else None)
 
 
-def test_an_organization_that_a_queue_has_refused_gets_one_more_in_for_each_that_was_answered(traffic: Traffic) -> None:
+def test_a_refused_organization_gets_one_request_in_for_each_answer(traffic: Traffic) -> None:
     *waiting, last = traffic.send("A", 33)
     traffic.end(last, refusals=[FULL])
     traffic.end(*(waiting.pop() for _ in range(4)))
@@ -131,7 +131,7 @@ def test_one_request_at_a_time_may_always_ask_the_queue(traffic: Traffic) -> Non
 
 
 @pytest.mark.parametrize("key", ["", GUESS], ids=["no-key", "unknown-key"])
-def test_a_queue_that_is_full_of_strangers_is_asked_for_each_of_them(traffic: Traffic, key: str) -> None:
+def test_a_queue_full_of_unknown_clients_decides_about_each(traffic: Traffic, key: str) -> None:
     (*_, last) = traffic.send(key, 9)
     traffic.end(last, refusals=[FULL])
     assert traffic.refusal(asked(key)) is None
@@ -152,7 +152,7 @@ def test_a_loop_is_late_when_it_stays_late_for_a_second(traffic: Traffic, lags_s
     assert len(traffic.send("A", 1000)) == admitted
 
 
-def test_while_the_loop_is_late_a_flood_is_refused_and_its_neighbours_are_not(traffic: Traffic) -> None:
+def test_a_late_loop_refuses_a_flood_and_not_its_neighbours(traffic: Traffic) -> None:
     flood = traffic.send("A", 3000)
     traffic.admission.tick(LATE_S)
     assert traffic.send("A", 100) == []
@@ -163,7 +163,7 @@ def test_while_the_loop_is_late_a_flood_is_refused_and_its_neighbours_are_not(tr
     assert len(traffic.send("A", 50)) == 50
 
 
-def test_a_flood_takes_an_equal_part_and_leaves_one_for_the_next_organization(traffic: Traffic) -> None:
+def test_a_flood_gets_an_equal_part_and_leaves_another_free(traffic: Traffic) -> None:
     traffic.send("B", 1)
     for _ in range(10):
         traffic.admission.tick(LATE_S)
@@ -220,7 +220,7 @@ def test_the_retry_after_of_a_late_loop_is_twice_its_lag(traffic: Traffic) -> No
 # Rate limits ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_over_its_limit_is_refused_that_operation_until_it_has_a_token(traffic: Traffic) -> None:
+def test_a_key_over_its_limit_is_refused_until_its_next_token(traffic: Traffic) -> None:
     refusal = traffic.limit(asked("A"), 0.5)
     assert traffic.refusal(asked("A")) is refusal
     for other in (asked("A2"), asked("A", method="GET"), asked("A", "/api/v1/nothing"), asked("B")):
@@ -428,9 +428,7 @@ def test_a_request_counts_until_its_client_has_gone_and_its_work_ended(loop: Ste
     assert turnstile.ended == 1
 
 
-def test_in_a_flood_a_client_that_asks_again_at_once_gets_one_refusal_a_second(
-    connection: Connection, turnstile: Turnstile
-) -> None:
+def test_a_client_that_retries_at_once_gets_one_refusal_a_second(connection: Connection, turnstile: Turnstile) -> None:
     turnstile._refused_in_tick = rules.AT_ONCE
     for refused in range(5):
         connection.send(GET)
@@ -550,7 +548,7 @@ def test_a_key_that_asks_on_beyond_its_limit_costs_no_look_up(
     assert counted("booking_http_requests_total", {"operation": "(unrouted)", "status": "429"}) == len(repeated)
 
 
-def test_an_address_over_its_limit_costs_no_look_up_and_its_valid_keys_are_admitted(
+def test_an_address_over_its_limit_admits_only_valid_keys(
     monkeypatch: pytest.MonkeyPatch, client: TestClient, valid_keys: list[str]
 ) -> None:
     """Guesses beyond the limit pass through no lane, and a key that was seen to be valid is used beside them."""

@@ -219,7 +219,7 @@ def test_trailers_do_not_become_headers(connection: Connection) -> None:
     ids=["one-byte-more", "one-field-more", "long-url"],
 )
 @pytest.mark.parametrize("cut", [1_000_000, 1_000])
-def test_a_head_has_64_kib_and_100_fields_and_no_more(connection: Connection, sent: bytes, cut: int) -> None:
+def test_a_head_over_64_kib_or_100_fields_is_refused(connection: Connection, sent: bytes, cut: int) -> None:
     connection.send(*in_pieces(sent, cut))
     (response,) = connection.responses
     assert_refused(response, 431, "headers_too_large")
@@ -426,7 +426,7 @@ def test_the_time_of_the_service_does_not_count_for_the_client(loop: SteppedLoop
     assert [response.body for response in connection.responses] == [b"/a", b"/a", b"/p"]
 
 
-def test_a_late_head_does_not_affect_the_response_of_the_request_before_it(loop: SteppedLoop, slow: Slow) -> None:
+def test_a_late_head_does_not_affect_the_previous_response(loop: SteppedLoop, slow: Slow) -> None:
     connection = Connection(loop, slow)
     connection.send(GET + b"\r\n" + b"GET /never")
     connection.pass_time(11)

@@ -73,7 +73,7 @@ STATUSES: list[tuple[dict[str, Any], GiftCardStatus]] = [
 ]
 
 
-def test_the_status_is_the_one_of_now_for_the_field_and_the_filter(world: World) -> None:
+def test_the_field_and_the_filter_use_the_current_status(world: World) -> None:
     made = {card(world, **changed): status for changed, status in STATUSES}
     assert {one: get(world, one)["status"] for one in made} == made
     for status in GiftCardStatus:

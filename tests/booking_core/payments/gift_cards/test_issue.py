@@ -125,7 +125,7 @@ def test_a_card_may_be_in_another_currency_and_valid_later(till: Till) -> None:
 # Off and on ------------------------------------------------------------------------------------------------------
 
 
-def test_a_card_is_switched_off_and_on_and_a_second_time_changes_nothing(till: Till) -> None:
+def test_a_repeated_deactivation_or_reactivation_changes_nothing(till: Till) -> None:
     card, _ = till.issue()
     off = card | {"status": "inactive"}
     till.world.clock.advance(DAY)

@@ -34,7 +34,7 @@ def balance(card: dict[str, Any]) -> int:
     ("wanted", "taken", "status"),
     [(12_500, 12_500, "active"), (49_999, 49_999, "active"), (50_000, 50_000, "expired"), (89_000, 50_000, "expired")],
 )
-def test_a_booking_redeems_what_it_needs_up_to_the_balance_and_its_event_holds_the_card_afterwards(
+def test_a_booking_redeems_up_to_the_balance_and_publishes_the_card(
     till: Till, wanted: int, taken: int, status: str
 ) -> None:
     card, code = till.issue(50_000)

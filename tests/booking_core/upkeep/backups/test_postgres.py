@@ -31,13 +31,13 @@ v2.aaaaaaaa.x
 
 
 @pytest.mark.parametrize(("server_major", "sent"), [(16, HEAD + REST), (17, HEAD + NEWER + REST)])
-def test_a_setting_that_the_server_does_not_have_is_left_out_of_the_head_alone(server_major: int, sent: bytes) -> None:
+def test_a_setting_unknown_to_the_server_is_omitted_only_in_the_head(server_major: int, sent: bytes) -> None:
     to = io.BytesIO()
     copy_script(io.BytesIO(HEAD + NEWER + REST), to, server_major)
     assert to.getvalue() == sent
 
 
-def test_a_script_has_schemas_a_revision_and_the_key_ids_of_sealed_values() -> None:
+def test_a_script_has_schemas_a_revision_and_key_ids() -> None:
     schemas, content = postgres._read(SCRIPT.splitlines(keepends=True))
     assert (schemas, content.revision) == ({"public", 'of "a" tenant'}, "0012")
     assert {kind.name: ids for kind, ids in content.key_ids.items()} == {"stored_answer": {"abcdefgh", "01234567"}}
@@ -77,7 +77,7 @@ def test_the_password_is_an_environment_variable_and_no_argument(url: str) -> No
         assert environment["PGPASSWORD"] == "hunter2"
 
 
-def test_a_secret_without_a_variable_is_in_a_private_file_that_is_removed() -> None:
+def test_a_secret_without_a_variable_has_a_temporary_private_file() -> None:
     with postgres.connection("postgresql://ada@db/booking?sslkey=k&sslpassword=hun%20ter2") as (shown, environment):
         assert conninfo_to_dict(shown)["service"] == "booking"
         assert "ter2" not in shown

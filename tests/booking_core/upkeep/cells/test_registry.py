@@ -105,7 +105,7 @@ def test_rows_of_a_cell_are_in_no_other(settings: Settings, clock: object) -> No
             assert database.read(lambda tx: tx.first(count)) == (0,)
 
 
-def test_a_key_of_a_later_cell_names_it_and_looks_like_any_other() -> None:
+def test_a_key_of_a_later_cell_names_it_in_the_usual_format() -> None:
     texts = [tokens.new_api_key("c2") for _ in range(50)]
     assert all(keys.KEY_PATTERN.fullmatch(text) and tokens.cell_of_api_key(text) == "c2" for text in texts)
     assert len({tokens.api_key_prefix(text) for text in texts}) == len(texts)
@@ -119,7 +119,7 @@ def test_a_key_of_the_first_cell_never_names_another_one(monkeypatch: pytest.Mon
     assert tokens.new_api_key().startswith("svc_" + "y" * 34)
 
 
-def test_a_link_of_a_later_cell_ends_with_its_name_and_opens_without_it_too() -> None:
+def test_a_link_of_a_later_cell_opens_with_or_without_its_name() -> None:
     installation = Installation(SecretKeys(SECRET), cell="c2")
     organization_id, booking_id = tokens.new_id(), tokens.new_id()
     link = ManageLinks(installation, organization_id).make(booking_id, installation.secret_keys.first_id)
@@ -135,7 +135,7 @@ def test_a_link_of_a_later_cell_ends_with_its_name_and_opens_without_it_too() ->
         assert guest_links.organization_and_cell(each) is None
 
 
-def test_a_schema_is_asked_for_by_the_session_and_by_each_transaction_behind_a_pooler() -> None:
+def test_the_session_and_each_pooled_transaction_set_the_schema() -> None:
     own, none = SessionSettings(1, 1, schema="booking_c2"), SessionSettings(1, 1)
     assert "SET search_path = 'booking_c2'" in own.of_session()
     assert b"set_config('search_path', 'booking_c2', true)" in own.of_transaction()

@@ -127,7 +127,7 @@ def cancelled(world: World, count: int) -> list[str]:
     return made
 
 
-def test_rows_that_a_job_cannot_process_are_reported_until_they_are_no_longer_due(world: World) -> None:
+def test_unprocessable_rows_are_reported_until_they_are_no_longer_due(world: World) -> None:
     booking_id = "018f0000-0000-7000-8000-000000000001"
 
     def park() -> bool:

@@ -60,7 +60,7 @@ def test_the_key_in_use_has_sealed_everything(sealed: Sealed) -> None:
     assert reseal(sealed) == dict.fromkeys(KINDS, (0, 0))
 
 
-def test_after_resealing_the_old_key_is_used_by_nothing_and_can_be_dropped(sealed: Sealed) -> None:
+def test_resealing_leaves_no_use_of_the_old_key(sealed: Sealed) -> None:
     old, new = sealed.use("B", "A").ids[1], sealed.world.installation.secret_keys.first_id
     assert {key for _, key, _ in counted(sealed)} == {old}
     sealed.assert_all_open()
@@ -155,7 +155,7 @@ def test_a_damaged_value_at_an_edge_is_no_wrong_key(
     assert "booking doctor" in problem.hint
 
 
-def test_the_only_value_of_a_kind_is_damaged_if_it_names_a_live_key(sealed: Sealed) -> None:
+def test_a_single_unopened_value_of_a_live_key_is_damaged(sealed: Sealed) -> None:
     row = sealed.world.row(tables.gift_cards, sealed.card)
     sealed.overwrite(tables.gift_cards, row, code_sealed=row["code_sealed"][:-8])
     (found,) = sealed.database.read(
@@ -164,7 +164,7 @@ def test_the_only_value_of_a_kind_is_damaged_if_it_names_a_live_key(sealed: Seal
     assert (found.plural, found.is_damaged) == ("gift card codes", True)
 
 
-def test_a_key_that_was_dropped_too_early_is_missing_though_newer_values_open(sealed: Sealed) -> None:
+def test_a_key_dropped_too_early_is_missing_although_newer_values_open(sealed: Sealed) -> None:
     sealed.book("another-key")
     sealed.use("B", "A")
     sealed.world.clock.advance(DAY)
@@ -238,7 +238,7 @@ def test_a_database_that_is_busy_for_a_while_is_waited_for(sealed: Sealed, monke
     assert reseal(sealed)["webhook_secret"] == (1, 0)
 
 
-def test_a_card_is_found_by_its_code_after_the_old_key_was_dropped(sealed: Sealed) -> None:
+def test_a_card_is_found_by_its_code_without_the_old_key(sealed: Sealed) -> None:
     from booking_core.base import gift_codes
 
     sealed.use("B", "A")
