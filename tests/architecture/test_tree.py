@@ -101,6 +101,39 @@ def test_every_test_name_is_one_short_sentence() -> None:
     assert not [(path, name) for path, name in names if not is_one_short_sentence(name)]
 
 
+def unnamed_rows(source: str) -> list[int]:
+    """Return the lines of the tables of a test module with functions in their rows, and without ids.
+
+    pytest would number these rows: `<lambda>3` says nothing about a failure.
+    """
+    tables = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "parametrize"
+    ]
+    return [
+        table.lineno
+        for table in tables
+        if isinstance(table.args[1], ast.List | ast.Tuple) and "ids" not in {keyword.arg for keyword in table.keywords}
+        for row in table.args[1].elts
+        if isinstance(row, ast.Lambda)
+        or (isinstance(row, ast.List | ast.Tuple) and any(isinstance(cell, ast.Lambda) for cell in row.elts))
+    ]
+
+
+def test_a_table_with_functions_needs_ids() -> None:
+    table = (
+        '@pytest.mark.parametrize("run", [lambda: 1, (2, lambda: 3), pytest.param(lambda: 4, id="a")]{})\ndef f(): ...'
+    )
+    assert unnamed_rows(table.format("")) == [1, 1]
+    assert unnamed_rows(table.format(', ids=["a", "b", "c"]')) == []
+
+
+def test_every_table_with_functions_has_ids() -> None:
+    modules = [path for path in tracked() if path.name.startswith("test_") and path.suffix == ".py"]
+    assert not [(path, lines) for path in modules if (lines := unnamed_rows(path.read_text(encoding="utf-8")))]
+
+
 def test_no_module_has_a_name_without_meaning() -> None:
     """A module is named after a noun of the specification; these names would collect unrelated functions."""
     names = {"utils.py", "helpers.py", "common.py", "manager.py", "misc.py", "base_service.py"}
