@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = command_group("Manage gift cards.")
 
 COLUMNS = ("id", "code_last4", "status", "balance", "expires_at", "recipient.email", "initial_amount")
-TRANSACTION_COLUMNS = ("created_at", "type", "amount", "booking_id", "id")
+TRANSACTION_COLUMNS = ("created_at", "type", "amount", "balance", "booking_id", "id")
 STATUSES = ("active", "expired", "inactive")
 TRUNCATED = {"recipient.email": 24}
 

@@ -147,6 +147,8 @@ def set_(
     on_site_fee_percent              fee on bookings paid on site
     cancel_under_minimum             on or off: cancel departures with fewer
                                      guests than the minimum
+    availability_events              on or off: publish departure.updated
+                                     also without an endpoint for it
     language                         of mails and page for guests who gave
                                      none: en, de, fr, es, it, de-AT, ...
     logo_url, brand_color, website   how mails and page look: an https

@@ -53,6 +53,8 @@ class Organization:
     reply_to_email: str | None = None
     guest_moves_until_hours: int | None = None
     """The hours before the start until which guests move a booking themselves; None: never."""
+    availability_events: bool = False
+    """Write `departure.updated` also while no endpoint subscribes to it."""
     clock_offset: int | None = None
     """The lead of a sandbox's clock over the real clock, in microseconds; None: the organization is live."""
 

@@ -425,7 +425,7 @@ def _parsed(name: str, kind: Any, text: str) -> Any:
         return TypeAdapter(kind).validate_python(text)
     except ValidationError as error:
         (problem,) = error.errors(include_url=False, include_input=False)
-        raise SettingError(f"{variable(name)} {problem['ctx']['error']}") from None
+        raise SettingError(f"{variable(name)} {problem['msg'].removeprefix('Value error, ')}") from None
 
 
 def _shown(name: str, value: object) -> str:

@@ -5,7 +5,7 @@ The batch of the API, single bookings, reschedules, quotes and holds all use `re
 
 from booking_core.base.context import Actor, Organization
 from booking_core.base.errors import Conflict, InsufficientCapacity, NotFound
-from booking_core.bookings import store
+from booking_core.bookings import pricing, store
 from booking_core.bookings.rules import LockedDeparture, require
 from booking_core.bookings.store import BookingContext
 from booking_core.catalogue import departures
@@ -28,6 +28,8 @@ def refusals(
         found.append(Conflict("departure_cancelled", "The departure is cancelled."))
     if for_sale and departure.status == "closed":
         found.append(Conflict("departure_closed", "The departure is closed for booking."))
+    elif for_sale and not pricing.tiers_of(departure):
+        found.append(Conflict("departure_closed", "The departure has no price, so it is closed for booking."))
     own, lead = departure.hours_before_booking_closes, organization.hours_before_booking_closes
     if at >= departure.starts_at:
         found.append(Conflict("departure_started", "The departure has started."))

@@ -89,6 +89,11 @@ def _lease() -> tuple[Column[str], Column[int]]:
     return Column("lease_token", Text, info=PLAIN), Column("lease_until", At)
 
 
+def _sealed(name: str, **options: Any) -> tuple[Column[str], CheckConstraint]:
+    """Return the column of a sealed text, and its check: an emptied text opens with no key, like a lost one."""
+    return Column(name, Text, **options), CheckConstraint(f"{name} <> ''", name=name)
+
+
 def _of_organization() -> ForeignKeyConstraint:
     """Return a foreign key to the organization of the row."""
     return ForeignKeyConstraint(["organization_id"], ["organizations.id"])
@@ -125,6 +130,8 @@ organizations = Table(
     Column("staff_email", Text),
     Column("on_site_fee_percent", Float, nullable=False, server_default=text("0")),
     Column("cancel_under_minimum", Boolean, nullable=False, server_default=text("false")),
+    # Write departure.updated also while no endpoint subscribes to it, for followers of the feed.
+    Column("availability_events", Boolean, nullable=False, server_default=text("false")),
     # Shown to guests in mails and on the page; null: not given.
     Column("language", Text),  # BCP 47; null: English
     Column("logo_url", Text),
@@ -342,7 +349,7 @@ gift_cards = _entity(
     "gift_cards",
     _of_organization(),
     Column("code_hash", Text, nullable=False, info=PLAIN),  # keyed, for look-up
-    Column("code_sealed", Text, nullable=False, info=PLAIN),
+    *_sealed("code_sealed", nullable=False, info=PLAIN),
     Column("code_last4", Text, info=PLAIN),
     Column("currency", Text, nullable=False, info=PLAIN),
     Column("initial_minor", Minor, nullable=False),
@@ -368,20 +375,22 @@ gift_cards = _entity(
     _partial("ix_gift_cards_used_up", "organization_id, id", where="deactivated_at IS NULL AND balance_minor = 0"),
 )
 
-# The ledger of a card: balance = initial + sum of amounts. A booking redeems once. Its cancellation restores at most
-# once, with number 0; each change of its party may restore a part before, with number 1 and so on.
+# The ledger of a card, from its issue: its balance is the sum of the amounts. A booking redeems once. Its cancellation
+# restores at most once, with number 0; each change of its party may restore a part before, with number 1 and so on.
 gift_card_entries = _entity(
     "gift_card_entries",
     Column("gift_card_id", Id, nullable=False),
     Column("booking_id", Id),
-    Column("kind", Text, nullable=False),  # redeem, restore, adjust
+    Column("kind", Text, nullable=False),  # issue, redeem, restore, adjust
     Column("amount_minor", Minor, nullable=False),  # negative: taken from the card
+    Column("balance_minor", Minor, nullable=False),  # of the card, after it
     Column("created_at", At, nullable=False),
     _own("gift_cards", "gift_card_id"),
     Column("number", Integer, nullable=False, server_default=text("0")),
     _own("bookings", "booking_id"),
     Index(None, "organization_id", "booking_id", "kind", "number", unique=True),
-    CheckConstraint("kind IN ('redeem', 'restore', 'adjust')", name="kind"),
+    CheckConstraint("kind IN ('issue', 'redeem', 'restore', 'adjust')", name="kind"),
+    CheckConstraint("balance_minor >= 0", name="balance"),
     Index(None, "organization_id", "gift_card_id"),
 )
 
@@ -464,7 +473,7 @@ refunds = _entity(
 # Neither this table nor the next has a foreign key: making one locks the other table against writers.
 stripe_accounts = _table(
     "stripe_accounts",
-    Column("credentials_sealed", Text, nullable=False),
+    *_sealed("credentials_sealed", nullable=False),
     Column("publishable_key", Text),
     *_dates(),
 )
@@ -475,7 +484,7 @@ payment_intents = _table(
     "payment_intents",
     Column("booking_id", Id, primary_key=True),
     Column("intent_id", Text),  # Stripe's; null: Stripe has not answered yet
-    Column("client_secret_sealed", Text),
+    *_sealed("client_secret_sealed"),
     Column("status", Text, nullable=False),
     Column("last_error", Text),  # Stripe's code, or the reason of a review
     Column("amount_minor", Minor, nullable=False),
@@ -549,7 +558,7 @@ webhook_endpoints = _entity(
     *_dates(),
     # Headers of the client's own: a JSON array of their names, and a JSON object of them all, sealed.
     Column("header_names", Json),
-    Column("headers_sealed", Text),
+    *_sealed("headers_sealed"),
     Column("max_per_second", Integer),  # null: no limit
     CheckConstraint("status IN ('enabled', 'disabled', 'auto_disabled')", name="status"),
     _partial("ix_webhook_endpoints_deleted", "deleted_at", where="deleted_at IS NOT NULL"),
@@ -606,7 +615,7 @@ webhook_recoveries = _entity(
 webhook_secrets = _entity(
     "webhook_secrets",
     Column("endpoint_id", Id, nullable=False),
-    Column("secret_sealed", Text, nullable=False),
+    *_sealed("secret_sealed", nullable=False),
     Column("expires_at", At),
     Column("created_at", At, nullable=False),
     _own("webhook_endpoints", "endpoint_id"),
@@ -748,6 +757,7 @@ mails = _entity(
     Column("sent_at", At),
     Column("completed_at", At),  # sent, or given up
     UniqueConstraint("organization_id", "effect_key"),
+    CheckConstraint("status <> 'queued' OR message <> ''", name="message"),
     UniqueConstraint("organization_id", "message_id"),
     CheckConstraint("status IN ('queued', 'sent', 'failed')", name="status"),
     _partial("ix_mails_due", "organization_id, next_attempt_at, id", where="status = 'queued'"),
@@ -813,7 +823,7 @@ link_keys = Table(
     "link_keys",
     metadata,
     Column("key_id", Text, primary_key=True),
-    Column("key_sealed", Text, nullable=False),
+    *_sealed("key_sealed", nullable=False),
     Column("created_at", At, nullable=False),
 )
 
@@ -824,7 +834,7 @@ idempotency = _table(
     Column("key", Text, primary_key=True, info=PLAIN),
     Column("fingerprint", Text, nullable=False, info=PLAIN),
     Column("status", Integer, nullable=False),
-    Column("body_sealed", Text, nullable=False, info=LONG | REWRITTEN),
+    *_sealed("body_sealed", nullable=False, info=LONG | REWRITTEN),
     Column("created_at", At, nullable=False),
     Index(None, "organization_id", "created_at"),
 )

@@ -55,7 +55,7 @@ def is_away(database_url: str) -> bool:
 
 
 def _refusal(conninfo: bytes) -> bytes | None:
-    """Return the SQLSTATE with which a server refuses a connection; None if it takes it, or if that cannot be told.
+    """Return the SQLSTATE of a refused connection; None if the server takes it, or if the answer has no SQLSTATE.
 
     Only the trace of libpq has it, on Linux. The message is in the language of the server. The trace can contain the
     password, so it stays in memory.

@@ -18,7 +18,8 @@ _LOCAL_SCHEMA: dict[str, Any] = {
 
 
 class DepartureStatus(StrEnum):
-    """Computed when read (decision B1): cancelled, else closed, else sold out, else open."""
+    """Computed when read (decision B1): cancelled, else closed, else sold out, else open. A departure with neither a
+    price tier nor a price is closed."""
 
     OPEN = "open"
     SOLD_OUT = "sold_out"

@@ -48,23 +48,27 @@ class GiftCard(Resource):
 
 
 class GiftCardTransactionType(StrEnum):
-    """redeem: a booking was paid; restore: a cancelled booking gave the amount back; adjust: a correction of staff."""
+    """issue: the card's first amount; redeem: a booking was paid; restore: a cancelled booking gave the amount back;
+    adjust: a correction, or the amount that an imported card had spent before."""
 
+    ISSUE = "issue"
     REDEEM = "redeem"
     RESTORE = "restore"
     ADJUST = "adjust"
 
 
-GiftCardTransactionTypeName = Literal["redeem", "restore", "adjust"]
+GiftCardTransactionTypeName = Literal["issue", "redeem", "restore", "adjust"]
 
 
 class GiftCardTransaction(Resource):
-    """A change of a gift card's balance. Balance = initial amount + the sum of all transactions."""
+    """A change of a gift card's balance, which is the sum of all transactions."""
 
     id: Id
     type: Open[GiftCardTransactionType, GiftCardTransactionTypeName]
     amount: Money
     """Negative where it was taken from the card."""
+    balance: Money
+    """The card's balance after it."""
     booking_id: Id | None
-    """The booking that was paid or cancelled; null for a correction."""
+    """The booking that was paid or cancelled; null for the issue and for a correction."""
     created_at: AwareDatetime

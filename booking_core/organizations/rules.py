@@ -141,6 +141,7 @@ SETTINGS: Mapping[str, Parse] = {
     "staff_email": _or_none(_email),
     "on_site_fee_percent": _percent,
     "cancel_under_minimum": _switch,
+    "availability_events": _switch,
     "language": _or_none(_language),
     "logo_url": _or_none(_web_address),
     "brand_color": _or_none(_color),

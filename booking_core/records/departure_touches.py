@@ -1,8 +1,8 @@
 """Changes of departures by other packages: their seats, and their announcement as `departure.updated` (decisions/0029).
 
 At the instant `departures.announce_at` a worker compares a departure with its last event; null: nothing has changed. A
-transaction that changes a departure sets it under the lock of the row. It stays null in organizations without a
-subscription to the event.
+transaction that changes a departure sets it under the lock of the row. It stays null in organizations that have neither
+a subscription to the event nor `availability_events`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,19 +27,22 @@ from sqlalchemy.sql import dml
 from booking_core.base.clock import SECOND
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, rows_parameter
-from booking_core.db.tables import Id, departures, holds, webhook_subscriptions
+from booking_core.db.tables import Id, departures, holds, organizations, webhook_subscriptions
 from booking_core.db.unit_of_work import InsertFromSelect, Merge
 
 WINDOW = 5 * SECOND
 """A departure has at most one event in this time."""
 
 _subscriptions = webhook_subscriptions.c
-IS_WANTED = exists().where(
+_IS_SUBSCRIBED = exists().where(
     _subscriptions.organization_id == departures.c.organization_id,
     _subscriptions.event_type == literal_column("'departure.updated'"),  # as in the partial index
     _subscriptions.until_sequence.is_(None),
 )
-"""The condition for departures whose organization has an endpoint that subscribes to the event."""
+_IS_FOLLOWED = exists().where(organizations.c.id == departures.c.organization_id, organizations.c.availability_events)
+IS_WANTED = or_(_IS_SUBSCRIBED, _IS_FOLLOWED)
+"""The condition for departures whose organization has an endpoint that subscribes to the event, or followers of the
+feed."""
 
 
 def _is_later(stored: ColumnElement[Any], given: ColumnElement[Any]) -> ColumnElement[bool]:

@@ -86,10 +86,15 @@ def add_transaction(tx: Tx, staff: Actor, gift_card_id: str, amount_minor: int, 
     """Change the balance of a gift card, and return the id of the entry in its ledger."""
     owner, entry_id = staff.organization.id, tokens.new_id()
     key = {"organization_id": owner, "gift_card_id": gift_card_id}
-    row = {**key, "id": entry_id, "amount_minor": amount_minor, "created_at": staff.at, **entry}
+    amounts = {"amount_minor": amount_minor, "balance_minor": _balance_minor(tx, staff, gift_card_id) + amount_minor}
+    row = {**key, "id": entry_id, "created_at": staff.at, **amounts, **entry}
     tx.insert(tables.gift_card_entries, **row)
     tx.update(_BALANCE, organization_id=owner, id=gift_card_id, balance_minor=amount_minor, updated_at=staff.at)
     return entry_id
+
+
+def _balance_minor(tx: Tx, staff: Actor, gift_card_id: str) -> int:
+    return int(gift_cards.get(tx, staff, gift_card_id)["balance"]["amount_minor"])
 
 
 def insert(tx: Tx, staff: Actor, model: type[Resource], fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Departures: lists of a day, and single departures."""
 
-from support.api import Api
+import httpx
+from support.api import Api, booking_body
 from support.refusals import field_of, refused
 from support.world import DAY, NOON
 
@@ -72,3 +73,21 @@ def test_a_number_is_plain_digits(api: Api) -> None:
     for number in ("0", "-1", "01", "1.0", "x", "1" * 19, "１"):
         body = refused(api.get("/bookings", booking_number=number), 400, "validation_failed")
         assert field_of(body) == "booking_number"
+
+
+def test_a_departure_without_a_price_is_closed_everywhere(api: Api) -> None:
+    experience = api.world.experience(price_tiers="[]", price_from_minor=None)
+    departure = api.world.departure(experience)
+    (listed,) = api.get("/availability", **{"from": "2026-11-21"}).json()["data"]
+    assert api.get(f"/departures/{departure}").json() == listed
+    assert (listed["status"], listed["price"], listed["price_tiers"]) == ("closed", None, [])
+    body = booking_body(departure)
+    quoted = api.call("POST", "/bookings/quote", json=body).json()
+    assert quoted["refusals"][0]["reason"] == "departure_closed"
+    assert reason_of(api.post("/bookings", body)) == "departure_closed"
+    assert reason_of(api.post("/holds", {"departure_id": departure, "seats": 1})) == "departure_closed"
+
+
+def reason_of(response: httpx.Response) -> str:
+    refused(response, 409, "conflict")
+    return str(response.json()["details"][0]["reason"])

@@ -8,6 +8,10 @@ from support.operations import Operations
 from support.refusals import invalid_field, refused
 
 
+def nok(amount_minor: int) -> dict[str, Any]:
+    return {"amount_minor": amount_minor, "currency": "NOK"}
+
+
 def spend(ops: Operations, card: tuple[str, str], departure: str) -> str:
     ops.world.clock.advance(1_000_000)
     booking: dict[str, Any] = ops.check_out(departure, 1, gift_card_code=card[1])
@@ -16,17 +20,19 @@ def spend(ops: Operations, card: tuple[str, str], departure: str) -> str:
 
 def test_the_ledger_explains_the_balance(api: Api, ops: Operations) -> None:
     card, departure = ops.issue(100_000), api.world.departure(api.world.experience())
-    assert api.get(f"/gift-cards/{card[0]}/transactions").json() == {"data": [], "has_more": False, "next_cursor": None}
     first, second = spend(ops, card, departure), spend(ops, card, departure)
     ops.cancel(first)
     found = api.get(f"/gift-cards/{card[0]}/transactions", order="asc").json()["data"]
-    shown = [(each["type"], each["amount"]["amount_minor"], each["booking_id"]) for each in found]
-    assert sorted(shown) == sorted(
-        [("redeem", -89_000, first), ("redeem", -11_000, second), ("restore", 89_000, first)]
-    )
-    assert 100_000 + sum(amount for _, amount, _ in shown) == 89_000
-    assert api.get(f"/gift-cards/{card[0]}").json()["balance"]["amount_minor"] == 89_000
-    assert found[0].keys() == {"id", "type", "amount", "booking_id", "created_at"}
+    shown = [(each["type"], each["amount"]["amount_minor"], each["balance"], each["booking_id"]) for each in found]
+    assert shown == [
+        ("issue", 100_000, nok(100_000), None),
+        ("redeem", -89_000, nok(11_000), first),
+        ("redeem", -11_000, nok(0), second),
+        ("restore", 89_000, nok(89_000), first),
+    ]
+    assert sum(amount for _, amount, _, _ in shown) == 89_000
+    assert api.get(f"/gift-cards/{card[0]}").json()["balance"] == nok(89_000)
+    assert found[0].keys() == {"id", "type", "amount", "balance", "booking_id", "created_at"}
 
 
 def test_pages_hold_every_transaction_once_and_cursors_belong_to_one_card(
@@ -38,7 +44,7 @@ def test_pages_hold_every_transaction_once_and_cursors_belong_to_one_card(
     spend(ops, other, departure)
     path = f"/gift-cards/{card[0]}/transactions"
     pages = list(api.pages(path, limit=1, order="asc"))
-    assert [each["booking_id"] for page in pages for each in page["data"]] == booked
+    assert [each["booking_id"] for page in pages for each in page["data"]] == [None, *booked]
     cursor = pages[0]["next_cursor"]
     elsewhere = api.get(f"/gift-cards/{other[0]}/transactions", order="asc", starting_after=cursor)
     assert invalid_field(elsewhere) == "starting_after"

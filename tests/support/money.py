@@ -211,8 +211,10 @@ class Till:
         return self.world.database.read(lambda tx: gift_cards.get(tx, self.actor, gift_card_id))
 
     def ledger(self, gift_card_id: str) -> list[tuple[str, str, int]]:
-        """Return (kind, booking, amount) of each line by time; at one instant, amounts taken come first."""
-        found = [row for row in self.world.rows(tables.gift_card_entries) if row["gift_card_id"] == gift_card_id]
+        """Return (kind, booking, amount) of each line after the issue by time; at one instant, amounts taken come
+        first."""
+        lines = self.world.rows(tables.gift_card_entries)
+        found = [row for row in lines if row["gift_card_id"] == gift_card_id and row["kind"] != "issue"]
         found.sort(key=lambda row: (row["created_at"], row["amount_minor"]))
         return [(row["kind"], row["booking_id"], row["amount_minor"]) for row in found]
 

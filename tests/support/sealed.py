@@ -66,15 +66,7 @@ class Sealed:
             endpoint: columns of the webhook endpoint.
         """
         world = self.world
-        self.card = world.insert(
-            tables.gift_cards,
-            **world.code_columns(CODE),
-            currency="NOK",
-            initial_minor=50_000,
-            balance_minor=50_000,
-            created_at=world.clock(),
-            updated_at=world.clock(),
-        )
+        self.card = world.gift_card(CODE, amount_minor=50_000)
         hooks = Hooks(world)
         self.endpoint = hooks.endpoint(**endpoint)
         self.secret = hooks.secrets[self.endpoint]

@@ -146,7 +146,14 @@ class World:
         """Insert a gift card with this code and its whole amount, and return its id."""
         amounts = {"currency": "NOK", "initial_minor": amount_minor, "balance_minor": amount_minor}
         times = {"created_at": self.clock(), "updated_at": self.clock()}
-        return self.insert(tables.gift_cards, **self.code_columns(code), **amounts, **times)
+        card_id = self.insert(tables.gift_cards, **self.code_columns(code), **amounts, **times)
+        return self.entered(card_id, "issue", amount_minor, amount_minor)
+
+    def entered(self, card_id: str, kind: str, amount_minor: int, balance_minor: int, **columns: Any) -> str:
+        """Insert a line of the ledger of a gift card, and return the card's id."""
+        amounts = {"amount_minor": amount_minor, "balance_minor": balance_minor, "created_at": self.clock()}
+        self.insert(tables.gift_card_entries, gift_card_id=card_id, kind=kind, **amounts, **columns)
+        return card_id
 
     def departure(self, experience_id: str, *, seats: int = 12, **columns: Any) -> str:
         """Insert an open departure, by default two days from now, and return its id."""

@@ -174,7 +174,7 @@ def twenty_one_keys(world: World) -> None:
 # The findings ----------------------------------------------------------------------------------------------------
 
 
-_MOVE = gift_card_service._move
+_MOVE, _ENTER = gift_card_service._move, gift_card_service._enter
 
 
 def redeemed_alone(
@@ -183,6 +183,14 @@ def redeemed_alone(
     """Write redemptions, and no restorations."""
     if kind == "redeem":
         _MOVE(tx, actor, card, booking_id, kind, amount_minor, number=number)
+
+
+def with_the_face_value(
+    tx: Tx, actor: Actor, card: LockedCard, kind: str, amount_minor: int, **of_booking: object
+) -> None:
+    """Write the face value as the balance after each change."""
+    shown = card.shown._replace(balance_minor=card.shown.initial_minor)
+    _ENTER(tx, actor, card._replace(shown=shown), kind, amount_minor, **of_booking)
 
 
 def keyed_as_another(email: str) -> str:
@@ -295,7 +303,10 @@ BUGS: dict[str, list[Patch]] = {
         never_written(tables.effects)
     ],
     "a booking has outbox rows for the mails to staff where these are enabled": [never_written(tables.effects)],
-    "a gift card's balance is its face value and its ledger": [never_written(tables.gift_card_entries)],
+    "a gift card's balance is the sum of its ledger, from its issue": [never_written(tables.gift_card_entries)],
+    "each entry of a gift card's ledger has the balance after it": [
+        instead("payments.gift_cards.service._enter", with_the_face_value)
+    ],
     "a gift card is restored once, when the booking is cancelled": [
         instead("payments.gift_cards.service._move", redeemed_alone)
     ],

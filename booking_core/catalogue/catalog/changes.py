@@ -4,6 +4,7 @@ An entry is matched by its id, then by its natural key (slug, start, e-mail, cod
 keep their stored values. Nothing is deleted; sold seats and gift card balances are never changed.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -276,6 +277,21 @@ def ignored_prices(
     names = ", ".join(sorted(removed))
     message = f"{count} stored departures have prices for removed tiers ({names}), which are ignored"
     return [Note(f"{entry.pointer}/price_tiers", message)]
+
+
+def unpriced(entries: Iterable[Entry], tours: Iterable[Row], departures: Iterable[Row]) -> Iterator[Note]:
+    """Yield a note for each experience with open departures that have neither a price tier nor a price.
+
+    Args:
+        tours: the resulting rows of the experiences.
+        departures: the resulting rows of the departures.
+    """
+    counts = Counter(
+        row["experience_id"] for row in departures if row["price_minor"] is None and row["status"] == "open"
+    )
+    for entry, tour in zip(entries, tours, strict=True):
+        if not tour["price_tiers"] and tour["price_from_minor"] is None and (count := counts[tour["id"]]):
+            yield Note(entry.pointer, f"has no price, so {count} departures without one are closed for booking")
 
 
 def departure_conflicts(

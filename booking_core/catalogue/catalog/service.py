@@ -229,6 +229,7 @@ def _decide(tx: Tx, organization: Organization, keys: SecretKeys, plan: Plan, no
     stored = {row["id"]: row for row in store.EXPERIENCES.every(tx, owner)} if plan.experiences else {}
     tours = changes.experiences(plan.experiences, stored.values(), organization.default_currency)
     departures = _departures(tx, owner, plan.departures, tours.rows)
+    tours.notes += changes.unpriced(plan.experiences, tours.rows, departures.rows)
     decided = {
         "experiences": tours,
         "departures": departures,
@@ -335,12 +336,21 @@ def _write_gift_cards(tx: Tx, organization_id: str, keys: SecretKeys, decided: C
 
     made = replace(decided, updated=stored(decided.updated), created=stored(decided.created))
     yield from _write_rows(tx, tables.gift_cards, organization_id, made, now)
-    for row in decided.created:
-        if spent := row["initial_minor"] - row["balance_minor"]:
-            # The ledger adds up to the balance: the amount spent elsewhere is its first line.
-            line = {"gift_card_id": row["id"], "booking_id": None, "kind": "adjust", "amount_minor": -spent}
-            entry = {"organization_id": organization_id, "id": tokens.new_id(), **line, "created_at": now}
-            tx.insert(tables.gift_card_entries, **entry)
+    for chunk in _chunks([line for row in decided.created for line in _ledger(row)]):
+        for line in chunk:
+            tx.insert(
+                tables.gift_card_entries, organization_id=organization_id, id=tokens.new_id(), created_at=now, **line
+            )
+        tx.flush()
+
+
+def _ledger(card: Row) -> Iterator[Row]:
+    """Yield the first lines of the ledger of a new card: it was issued, and a part of it was spent elsewhere."""
+    initial, balance = card["initial_minor"], card["balance_minor"]
+    yield {"gift_card_id": card["id"], "kind": "issue", "amount_minor": initial, "balance_minor": initial}
+    if balance != initial:
+        adjusted = {"kind": "adjust", "amount_minor": balance - initial, "balance_minor": balance}
+        yield {"gift_card_id": card["id"], **adjusted}
 
 
 def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:

@@ -58,14 +58,16 @@ def closes_at(starts_at: int, experience_hours: int | None, organization_hours: 
     return starts_at - hours * HOUR
 
 
-def status(stored: str, closes_at: int, available: int, at: int) -> str:
+def status(stored: str, closes_at: int, available: int, at: int, *, has_price: bool = True) -> str:
     """Return the status at an instant, by precedence: cancelled, closed, sold out, open (decision B1).
 
-    `stored` is the status that staff set: open, closed or cancelled.
+    Args:
+        stored: the status that staff set: open, closed or cancelled.
+        has_price: False closes a departure that has neither a price tier nor a price.
     """
     if stored == _CANCELLED:
         return _CANCELLED
-    if stored == _CLOSED or at >= closes_at:
+    if stored == _CLOSED or at >= closes_at or not has_price:
         return _CLOSED
     return _OPEN if available else _SOLD_OUT
 
@@ -160,7 +162,7 @@ def presenter(zone: Zone, organization_hours: int, at: int) -> Callable[[tuple[A
             "price": shown[0],
             "price_tiers": shown[1],
             "booking_closes_at": iso(closes),
-            "status": status(stored_status, closes, available, at),
+            "status": status(stored_status, closes, available, at, has_price=bool(shown[1])),
         }
 
     return present

@@ -61,6 +61,7 @@ class TransactionRow(NamedTuple):
     id: str
     kind: str
     amount_minor: int
+    balance_minor: int
     booking_id: str | None
     currency: str
 
@@ -71,6 +72,7 @@ def present_transaction(row: TransactionRow, zone: Zone) -> dict[str, Any]:
         "id": row.id,
         "type": row.kind,
         "amount": money(row.amount_minor, row.currency),
+        "balance": money(row.balance_minor, row.currency),
         "booking_id": row.booking_id,
         "created_at": zone.iso(row.created_at),
     }

@@ -115,6 +115,7 @@ def issue(tx: Tx, actor: Actor, request: GiftCardIssue) -> tuple[bytes, str]:
         valid_from=card.valid_from,
         updated_at=card.updated_at,
     )
+    _enter(tx, actor, card, "issue", card.shown.initial_minor)
     event = NewEvent(EventType.GIFT_CARD_ISSUED, card.shown.id, _shown(actor, card))
     events.publish(tx, actor.organization, [event], at=actor.at)
     if request.send_email and card.shown.recipient_email:
@@ -279,20 +280,24 @@ def _move(
     tx: Tx, actor: Actor, card: LockedCard, booking_id: str, kind: str, amount_minor: int, *, number: int = 0
 ) -> None:
     """Write a line of the ledger, and change the card's balance by its amount."""
-    organization_id, gift_card_id = actor.organization.id, card.shown.id
+    _enter(tx, actor, card, kind, amount_minor, booking_id=booking_id, number=number)
+    change = {"organization_id": actor.organization.id, "id": card.shown.id, "updated_at": card.updated_at}
+    tx.update(store.MOVE, **change, balance_minor=amount_minor)
+
+
+def _enter(tx: Tx, actor: Actor, card: LockedCard, kind: str, amount_minor: int, **of_booking: object) -> None:
+    """Write a line of the ledger of a card that has the amount already."""
     tx.insert(
         tables.gift_card_entries,
-        organization_id=organization_id,
+        organization_id=actor.organization.id,
         id=tokens.new_id(),
-        gift_card_id=gift_card_id,
-        booking_id=booking_id,
+        gift_card_id=card.shown.id,
         kind=kind,
         amount_minor=amount_minor,
+        balance_minor=card.shown.balance_minor,
         created_at=card.updated_at,
-        number=number,
+        **of_booking,
     )
-    change = {"organization_id": organization_id, "id": gift_card_id, "updated_at": card.updated_at}
-    tx.update(store.MOVE, **change, balance_minor=amount_minor)
 
 
 def _note(

@@ -238,9 +238,9 @@ SELECT d.organization_id, d.id, 'to be announced at ' || d.announce_at
   FROM departures d WHERE [d] AND d.announce_at IS NOT NULL AND d.announce_at < :overdue
 
 -- name: announced_states
--- Select each departure that was announced to a subscription that goes on, and is not to be announced again, with its
--- last event.
--- Cost: three look-ups for each departure of an organization with such a subscription.
+-- Select each departure that was announced to a subscription that goes on, or since the last change of the settings of
+-- an organization with `availability_events`, and is not to be announced again, with its last event.
+-- Cost: four look-ups for each departure of an organization with such a subscription or setting.
 -- check: the last departure.updated shows the departure as it is
 -- rows: d.id
 SELECT d.id, d.id, d.starts_at, d.status, d.seats_total, d.seats_taken,
@@ -254,6 +254,8 @@ SELECT d.id, d.id, d.starts_at, d.status, d.seats_total, d.seats_taken,
                       WHERE e.organization_id = d.organization_id AND e.resource_id = d.id
                         AND e.type = 'departure.updated')
  WHERE d.organization_id = :organization_id AND d.announce_at IS NULL
-   AND EXISTS (SELECT 1 FROM webhook_subscriptions s
-                WHERE s.organization_id = d.organization_id AND s.event_type = 'departure.updated'
-                  AND s.until_sequence IS NULL AND s.from_sequence < v.sequence)
+   AND (EXISTS (SELECT 1 FROM webhook_subscriptions s
+                 WHERE s.organization_id = d.organization_id AND s.event_type = 'departure.updated'
+                   AND s.until_sequence IS NULL AND s.from_sequence < v.sequence)
+        OR EXISTS (SELECT 1 FROM organizations o
+                    WHERE o.id = d.organization_id AND o.availability_events AND o.updated_at < v.created_at))

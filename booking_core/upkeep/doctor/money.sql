@@ -3,17 +3,30 @@
 -- `[b]` stands for the condition that the row of the alias b belongs to the organization that is checked.
 
 -- name: gift_card_balances
--- Select gift cards whose balance is not their face value and their ledger.
+-- Select gift cards whose balance is not the sum of their ledger, or whose ledger does not begin with their face value.
 -- Cost: one pass over the ledger, grouped by card.
--- check: a gift card's balance is its face value and its ledger
+-- check: a gift card's balance is the sum of its ledger, from its issue
 SELECT g.organization_id, g.id, 'balance ' || g.balance_minor || ' minor ' || g.currency || ' of '
-       || g.initial_minor || ' minor ' || g.currency || ', ledger ' || coalesce(l.moved, 0) || ' minor ' || g.currency
+       || g.initial_minor || ' minor ' || g.currency || ', ledger ' || coalesce(l.moved, 0) || ', issued '
+       || coalesce(l.issued, 0)
   FROM gift_cards g
-  LEFT JOIN (SELECT n.organization_id, n.gift_card_id, sum(n.amount_minor) AS moved
+  LEFT JOIN (SELECT n.organization_id, n.gift_card_id, sum(n.amount_minor) AS moved,
+                    sum(CASE WHEN n.kind = 'issue' THEN n.amount_minor ELSE 0 END) AS issued
                FROM gift_card_entries n WHERE [n] GROUP BY n.organization_id, n.gift_card_id) l
     ON l.organization_id = g.organization_id AND l.gift_card_id = g.id
- WHERE [g] AND (g.balance_minor <> g.initial_minor + coalesce(l.moved, 0)
+ WHERE [g] AND (g.balance_minor <> coalesce(l.moved, 0) OR g.initial_minor <> coalesce(l.issued, 0)
                 OR g.balance_minor < 0 OR g.balance_minor > g.initial_minor)
+
+-- name: gift_card_ledgers
+-- Select ledger entries whose balance is not the sum of the entries of their card up to them.
+-- Cost: one pass over the ledger, sorted by card.
+-- check: each entry of a gift card's ledger has the balance after it
+SELECT s.organization_id, s.gift_card_id, 'entry ' || s.id || ' has the balance ' || s.balance_minor
+       || ', the sum is ' || s.moved
+  FROM (SELECT n.organization_id, n.gift_card_id, n.id, n.balance_minor, sum(n.amount_minor) OVER (
+               PARTITION BY n.organization_id, n.gift_card_id ORDER BY n.created_at, n.id) AS moved
+          FROM gift_card_entries n WHERE [n]) s
+ WHERE s.balance_minor <> s.moved
 
 -- name: gift_card_redemptions
 -- Select ledger entries whose amount, less what changes of the party restored, or whose currency is not that of their

@@ -111,8 +111,8 @@ class _Closed:
 
 
 def _closed(opener: Opener | None, key: str, sealed: Any, row: tuple[str, ...]) -> _Closed | None:
-    """Return the value if it does not open. The text of a sent mail is not kept, so there is nothing to open."""
-    if not sealed or opener is None:
+    """Return the value if it does not open. A column may have none."""
+    if sealed is None or opener is None:
         return None
     try:
         opener(sealed, row)

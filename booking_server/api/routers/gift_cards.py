@@ -76,5 +76,5 @@ def get_gift_card(
 def list_gift_card_transactions(
     caller: GiftCardsReader, tx: ReadTx, gift_card_id: PathId, query: Annotated[ListQuery, Query()]
 ) -> object:
-    """Lists the changes of the card's balance: its balance is the initial amount and the sum of all transactions."""
+    """Lists the changes of the card's balance, from its issue: the balance is the sum of all transactions."""
     return gift_cards.find_transactions(tx, caller, query.page, gift_card_id)

@@ -127,6 +127,8 @@ CANCELLED, CLOSED, STARTED = "departure_cancelled", "departure_closed", "departu
         pytest.param({"hours_before_booking_closes": 3}, 3 * HOUR, [CLOSED], id="within its lead time"),
         pytest.param({"hours_before_booking_closes": 3}, 0, [STARTED], id="started within its lead time"),
         pytest.param({"hours_before_booking_closes": 3, "status": "closed"}, HOUR, [CLOSED] * 2, id="closed twice"),
+        pytest.param({"price_tiers": "[]", "price_from_minor": None}, HOUR, [CLOSED], id="without a price"),
+        pytest.param({"price_tiers": "[]", "price_from_minor": 0}, HOUR, [], id="free"),
     ],
 )
 def test_a_departure_is_booked_before_it_starts_and_closes(

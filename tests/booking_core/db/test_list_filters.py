@@ -85,7 +85,7 @@ def entry(org: str, row_id: str, card_id: str, number: int) -> rows.Row:
     """Return an entry of the ledger: every hundredth of one card, each other of another card."""
     own = {"organization_id": org, "id": row_id, "created_at": NOON - MANY + number}
     own |= {"gift_card_id": OFTEN_USED if number % 100 == 0 else card_id}
-    return own | {"booking_id": None, "kind": "adjust", "amount_minor": -1}
+    return own | {"booking_id": None, "kind": "adjust", "amount_minor": -1, "balance_minor": 0}
 
 
 Find = Callable[[Tx, World, PageRequest], Any]

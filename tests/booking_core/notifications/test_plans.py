@@ -43,7 +43,7 @@ def mail(organization_id: str, row_id: str, status: str) -> dict[str, object]:
         "booking_id": row_id,
         "recipient": "ada@example.com",
         "message_id": f"{row_id}@book.example",
-        "message": "",
+        "message": "sealed",
         "status": status,
         "next_attempt_at": NOON if status == "queued" else None,
         "created_at": NOON,

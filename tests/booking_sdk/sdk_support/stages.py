@@ -54,15 +54,7 @@ class Stage:
         return self.world.departure(experience or self.experience(), seats=seats, starts_at=starts_at)
 
     def gift_card(self, code: str, amount_minor: int = 50_000) -> str:
-        return self.world.insert(
-            tables.gift_cards,
-            **self.world.code_columns(code),
-            currency="NOK",
-            initial_minor=amount_minor,
-            balance_minor=amount_minor,
-            created_at=self.world.clock(),
-            updated_at=self.world.clock(),
-        )
+        return self.world.gift_card(code, amount_minor=amount_minor)
 
     def advance(self, seconds: float) -> None:
         self.world.clock.advance(int(seconds * 1_000_000))

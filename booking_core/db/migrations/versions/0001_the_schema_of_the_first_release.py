@@ -239,6 +239,7 @@ def upgrade() -> None:
         sa.Column("status", sa.Integer(), nullable=False),
         sa.Column("body_sealed", sa.Text(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint("body_sealed <> ''", name=op.f("ck_idempotency_body_sealed")),
         sa.PrimaryKeyConstraint("organization_id", "key", name=op.f("pk_idempotency")),
     )
     with op.batch_alter_table("idempotency", schema=None) as batch_op:
@@ -251,6 +252,7 @@ def upgrade() -> None:
         sa.Column("key_id", sa.Text(), nullable=False),
         sa.Column("key_sealed", sa.Text(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint("key_sealed <> ''", name=op.f("ck_link_keys_key_sealed")),
         sa.PrimaryKeyConstraint("key_id", name=op.f("pk_link_keys")),
     )
     op.create_table(
@@ -274,6 +276,7 @@ def upgrade() -> None:
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("sent_at", sa.BigInteger(), nullable=True),
         sa.Column("completed_at", sa.BigInteger(), nullable=True),
+        sa.CheckConstraint("status <> 'queued' OR message <> ''", name=op.f("ck_mails_message")),
         sa.CheckConstraint("status IN ('queued', 'sent', 'failed')", name=op.f("ck_mails_status")),
         sa.PrimaryKeyConstraint("organization_id", "id", name=op.f("pk_mails")),
         sa.UniqueConstraint("organization_id", "effect_key", name=op.f("uq_mails_organization_id_effect_key")),
@@ -313,6 +316,7 @@ def upgrade() -> None:
         sa.Column("staff_email", sa.Text(), nullable=True),
         sa.Column("on_site_fee_percent", sa.Float(), server_default=sa.text("0"), nullable=False),
         sa.Column("cancel_under_minimum", sa.Boolean(), server_default=sa.text("(false)"), nullable=False),
+        sa.Column("availability_events", sa.Boolean(), server_default=sa.text("(false)"), nullable=False),
         sa.Column("language", sa.Text(), nullable=True),
         sa.Column("logo_url", sa.Text(), nullable=True),
         sa.Column("brand_color", sa.Text(), nullable=True),
@@ -380,6 +384,7 @@ def upgrade() -> None:
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
         sa.Column("staff_notices", sa.Text(), nullable=True),
         sa.Column("test_card", sa.Text(), nullable=True),
+        sa.CheckConstraint("client_secret_sealed <> ''", name=op.f("ck_payment_intents_client_secret_sealed")),
         sa.CheckConstraint(
             "status IN ('requested', 'open', 'succeeded', 'canceled', 'refused', 'needs_review', 'resolved')",
             name=op.f("ck_payment_intents_status"),
@@ -415,6 +420,7 @@ def upgrade() -> None:
         sa.Column("publishable_key", sa.Text(), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint("credentials_sealed <> ''", name=op.f("ck_stripe_accounts_credentials_sealed")),
         sa.PrimaryKeyConstraint("organization_id", name=op.f("pk_stripe_accounts")),
     )
     op.create_table(
@@ -667,6 +673,7 @@ def upgrade() -> None:
         sa.Column("recipient_email", sa.Text(), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint("code_sealed <> ''", name=op.f("ck_gift_cards_code_sealed")),
         sa.CheckConstraint("balance_minor BETWEEN 0 AND initial_minor", name=op.f("ck_gift_cards_balance")),
         sa.ForeignKeyConstraint(["organization_id"], ["organizations.id"], name=op.f("fk_gift_cards_organization_id")),
         sa.PrimaryKeyConstraint("organization_id", "id", name=op.f("pk_gift_cards")),
@@ -735,6 +742,7 @@ def upgrade() -> None:
         sa.Column("header_names", sa.Text(), nullable=True),
         sa.Column("headers_sealed", sa.Text(), nullable=True),
         sa.Column("max_per_second", sa.Integer(), nullable=True),
+        sa.CheckConstraint("headers_sealed <> ''", name=op.f("ck_webhook_endpoints_headers_sealed")),
         sa.CheckConstraint(
             "status IN ('enabled', 'disabled', 'auto_disabled')", name=op.f("ck_webhook_endpoints_status")
         ),
@@ -824,6 +832,7 @@ def upgrade() -> None:
         sa.Column("secret_sealed", sa.Text(), nullable=False),
         sa.Column("expires_at", sa.BigInteger(), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint("secret_sealed <> ''", name=op.f("ck_webhook_secrets_secret_sealed")),
         sa.ForeignKeyConstraint(
             ["organization_id", "endpoint_id"],
             ["webhook_endpoints.organization_id", "webhook_endpoints.id"],
@@ -1026,9 +1035,11 @@ def upgrade() -> None:
         sa.Column("booking_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=True),
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("amount_minor", sa.BigInteger(), nullable=False),
+        sa.Column("balance_minor", sa.BigInteger(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("number", sa.Integer(), server_default=sa.text("0"), nullable=False),
-        sa.CheckConstraint("kind IN ('redeem', 'restore', 'adjust')", name=op.f("ck_gift_card_entries_kind")),
+        sa.CheckConstraint("kind IN ('issue', 'redeem', 'restore', 'adjust')", name=op.f("ck_gift_card_entries_kind")),
+        sa.CheckConstraint("balance_minor >= 0", name=op.f("ck_gift_card_entries_balance")),
         sa.ForeignKeyConstraint(
             ["organization_id", "booking_id"],
             ["bookings.organization_id", "bookings.id"],

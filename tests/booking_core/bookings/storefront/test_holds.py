@@ -72,7 +72,7 @@ def test_a_hold_of_nothing_or_for_ever_is_refused(
     ops: Operations, world: World, departure: str, seats: int, for_s: int
 ) -> None:
     with nothing_changes(world):
-        assert ops.refusal(ops.hold, departure, seats, for_s=for_s) == ("validation_failed", "range")
+        assert ops.refusal(ops.hold, departure, seats, for_s=for_s) == ("validation_failed", "out_of_range")
 
 
 @pytest.mark.parametrize("hold", [storefront.hold, storefront.create_hold])

@@ -9,7 +9,7 @@ from support.hooks import Hooks
 from support.operations import Operations
 from support.world import DAY, HOUR, NOON, World
 
-from booking_core.base.clock import SECOND
+from booking_core.base.clock import MINUTE, SECOND
 from booking_core.catalogue import departures
 from booking_core.catalogue.departures import announcing
 from booking_core.db import tables
@@ -131,6 +131,40 @@ def test_seats_on_hold_are_announced_and_again_when_the_hold_ends(
     assert seats(announcer.work()) == [5]
     announcer.world.clock.advance(SECOND)
     assert seats(announcer.work()) == [5, 9]
+
+
+def test_followers_of_the_feed_alone_see_every_change_while_the_setting_is_on(
+    announcer: Announcer, departure: str
+) -> None:
+    world, ops = announcer.world, announcer.ops
+    world.change(tables.organizations, world.org, availability_events=True)
+    world.clock.advance(HOUR)
+    ops.book(departure)
+    announcer.work()
+    world.clock.advance(HOUR)
+    hold = ops.hold(departure, 4)
+    announcer.work()
+    world.clock.advance(MINUTE)
+    ops.release(hold)
+    assert seats(announcer.work()) == [8, 4, 8]
+    assert world.examine() == []
+    world.change(tables.organizations, world.org, availability_events=False)
+    world.clock.advance(HOUR)
+    ops.book(departure, email="grace@example.com")
+    assert seats(announcer.work()) == [8, 4, 8]
+    assert announcer.touched() == []
+
+
+def test_an_event_that_misses_a_change_is_found_while_the_setting_is_on(announcer: Announcer, departure: str) -> None:
+    world = announcer.world
+    world.change(tables.organizations, world.org, availability_events=True)
+    world.clock.advance(HOUR)
+    announcer.ops.book(departure)
+    announcer.work()
+    world.change(tables.departures, departure, seats_total=20, seats_ceiling=20)
+    assert [each.invariant for each in world.examine()] == ["the last departure.updated shows the departure as it is"]
+    world.change(tables.organizations, world.org, updated_at=world.clock())  # switched off and on since
+    assert world.examine() == []
 
 
 def test_an_organization_that_nobody_listens_to_pays_nothing(announcer: Announcer, departure: str) -> None:

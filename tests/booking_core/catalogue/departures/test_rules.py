@@ -129,6 +129,15 @@ def test_cancelled_beats_closed_beats_sold_out_beats_open(stored: str, at: int, 
     assert departures.status(stored, NOON, available, at) == shown
 
 
+def test_a_departure_without_a_tier_and_a_price_is_closed() -> None:
+    unpriced = (*ROW[:8], None, None, None, "[]", *ROW[12:])
+    present = rules.presenter(OSLO, 0, NOON - 5 * HOUR)
+    shown = present(unpriced)
+    assert (shown["status"], shown["price"], shown["price_tiers"]) == ("closed", None, [])
+    free = (*ROW[:1], "another experience", *unpriced[2:8], 0, *unpriced[9:])
+    assert present(free)["status"] == "open"
+
+
 @pytest.mark.parametrize(
     ("days", "field", "reason"), [(93, "to", "window_too_wide"), (-1, "departure_to", "window_reversed")]
 )

@@ -91,7 +91,7 @@ def test_a_card_that_pays_nothing_says_why(till: Till) -> None:
     }
     assert reasons == {each: each for each in reasons}
     assert reason(till, till.issue(valid_from=NOON + 1)[1]) == "gift_card_expired"
-    assert len(till.world.rows(tables.gift_card_entries)) == 1
+    assert [row["kind"] for row in till.world.rows(tables.gift_card_entries)].count("redeem") == 1
 
 
 def test_the_instant_of_expiry_is_too_late(till: Till) -> None:

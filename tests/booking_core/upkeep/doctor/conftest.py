@@ -101,7 +101,7 @@ class History:
             updated_at=now,
         )
         self.publish(EventType.GIFT_CARD_ISSUED, card_id)
-        return card_id
+        return self.world.entered(card_id, "issue", FACE, FACE)
 
     def checked_out(self, gift_card_minor: int = 0) -> str:
         """Insert a pending booking of one seat, by card, of a new customer, and return its id."""
@@ -144,8 +144,7 @@ class History:
     def redeemed(self, gift_card: str) -> str:
         """Insert a pending booking that a gift card pays in part, and return its id."""
         booking_id = self.checked_out(PART)
-        entry = {"gift_card_id": gift_card, "booking_id": booking_id, "created_at": self.world.clock()}
-        self.world.insert(tables.gift_card_entries, kind="redeem", amount_minor=-PART, **entry)
+        self.world.entered(gift_card, "redeem", -PART, FACE - PART, booking_id=booking_id)
         self.world.change(tables.gift_cards, gift_card, balance_minor=FACE - PART)
         self.publish(EventType.GIFT_CARD_REDEEMED, gift_card, {"booking_id": booking_id})
         return booking_id
@@ -217,10 +216,9 @@ class History:
 
     def returned(self, booking_id: str, gift_card: str) -> None:
         """Cancel a booking, restore its gift card, and refund a part of its payment."""
-        world, now = self.world, self.world.clock()
+        world = self.world
         self.cancelled(booking_id, "admin", payment_status="partially_refunded")
-        entry = {"gift_card_id": gift_card, "booking_id": booking_id, "created_at": now}
-        world.insert(tables.gift_card_entries, kind="restore", amount_minor=PART, **entry)
+        world.entered(gift_card, "restore", PART, FACE, booking_id=booking_id)
         world.change(tables.gift_cards, gift_card, balance_minor=FACE)
         payment_id = self._payment(booking_id)
         world.change(tables.payments, payment_id, refunded_minor=REFUND, status="partially_refunded")

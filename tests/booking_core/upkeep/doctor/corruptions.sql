@@ -108,7 +108,18 @@ UPDATE bookings SET expires_at = 1 WHERE status = 'pending';
 -- gift_card_balances
 UPDATE gift_cards SET balance_minor = balance_minor - 1;
 
--- gift_card_balances, gift_card_redemptions, gift_card_restorations
+-- gift_card_ledgers
+UPDATE gift_card_entries SET balance_minor = balance_minor + 1 WHERE kind = 'redeem';
+UPDATE gift_card_entries SET created_at = created_at - 86400000000 WHERE kind = 'restore';
+
+-- gift_card_balances
+UPDATE gift_card_entries SET kind = 'adjust' WHERE kind = 'issue';
+
+-- gift_card_balances, gift_card_ledgers
+UPDATE gift_cards SET balance_minor = balance_minor - 1, initial_minor = initial_minor - 1;
+DELETE FROM gift_card_entries WHERE kind = 'issue';
+
+-- gift_card_balances, gift_card_redemptions, gift_card_restorations, gift_card_ledgers
 UPDATE gift_card_entries SET amount_minor = amount_minor - 1;
 
 -- gift_card_redemptions, bodies, totals
@@ -120,7 +131,7 @@ UPDATE gift_cards SET currency = 'EUR';
 -- redemptions_without_entry, events_of_redemptions, gift_card_balances
 DELETE FROM gift_card_entries WHERE booking_id = [booking_5];
 
--- gift_card_restorations, gift_card_balances
+-- gift_card_restorations, gift_card_balances, gift_card_ledgers
 DELETE FROM gift_card_entries WHERE kind = 'restore';
 INSERT INTO gift_card_entries SELECT * FROM gift_card_entries WHERE kind = 'restore';
 
@@ -501,6 +512,8 @@ UPDATE mails SET message = 'https://example.com/manage/open';
 -- overdue_mails
 UPDATE effects SET due_at = 1 WHERE status = 'queued';
 UPDATE effects SET lease_until = 1 WHERE status = 'queued';
+
+-- overdue_mails, sealed_values
 UPDATE mails SET status = 'queued', sent_at = NULL, completed_at = NULL, next_attempt_at = 1;
 UPDATE mails SET status = 'queued', sent_at = NULL, completed_at = NULL;
 
@@ -604,9 +617,13 @@ UPDATE refunds SET next_attempt_at = [in_2100] WHERE status = 'requested';
 UPDATE refunds SET lease_until = [in_2100] WHERE status = 'requested';
 UPDATE effects SET due_at = [in_2100] WHERE status = 'queued';
 UPDATE effects SET lease_until = [in_2100] WHERE status = 'queued';
+
+-- timestamps_ahead, sealed_values
 UPDATE mails SET status = 'queued', sent_at = NULL, completed_at = NULL, next_attempt_at = [end_of_time] - 1;
 UPDATE mails SET status = 'queued', sent_at = NULL, completed_at = NULL, lease_until = [in_2100], next_attempt_at =
     [end_of_time];
+
+-- timestamps_ahead
 INSERT INTO erasures SELECT organization_id, id, [in_2100], '[]', 'bookings', '[]', [in_2100], CAST(NULL AS bigint)
     FROM customers;
 
@@ -614,9 +631,15 @@ INSERT INTO erasures SELECT organization_id, id, [in_2100], '[]', 'bookings', '[
 UPDATE webhook_secrets SET expires_at = [in_2100];
 
 -- sealed_values
+UPDATE webhook_secrets SET secret_sealed = '';
+UPDATE gift_cards SET code_sealed = '';
+UPDATE idempotency SET body_sealed = '';
+UPDATE stripe_accounts SET credentials_sealed = '';
+UPDATE payment_intents SET client_secret_sealed = '';
 UPDATE webhook_secrets SET secret_sealed = 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA';
 UPDATE gift_cards SET code_sealed = 'sealed';
 UPDATE idempotency SET body_sealed = 'AAAA';
 UPDATE stripe_accounts SET credentials_sealed = 'AAAA';
 UPDATE payment_intents SET client_secret_sealed = 'AAAA';
 UPDATE mails SET status = 'queued', sent_at = NULL, completed_at = NULL, message = 'AAAA', next_attempt_at = [end_of_time];
+UPDATE mails SET status = 'queued', sent_at = NULL, completed_at = NULL, message = '', next_attempt_at = [end_of_time];

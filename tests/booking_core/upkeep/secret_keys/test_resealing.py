@@ -1,10 +1,13 @@
 """A secret key is rotated: its values are counted and resealed, it is removed, and no value is lost."""
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 
+import psycopg
 import pytest
-from support.sealed import CODE, KEY, Sealed
+from sqlalchemy import Table
+from support.sealed import CODE, KEY, PURPOSES, Sealed
 from support.world import DAY, FixedClock, make_world
 
 from booking_core.base.errors import NotFound, Unavailable
@@ -33,6 +36,13 @@ def sealed(fresh_database_url: str) -> Iterator[Sealed]:
         filled = Sealed(make_world(database, clock))
         filled.use("A")
         yield filled.fill()
+
+
+@pytest.mark.parametrize("table", PURPOSES, ids=lambda table: table.name)
+def test_a_sealed_value_cannot_be_emptied(sealed: Sealed, table: Table) -> None:
+    row = sealed.world.rows(table)[0]
+    with pytest.raises((sqlite3.IntegrityError, psycopg.errors.CheckViolation)):
+        sealed.overwrite(table, row, **{PURPOSES[table][1]: ""})
 
 
 def counted(sealed: Sealed) -> dict[tuple[str, str | None, State], int]:
@@ -187,7 +197,7 @@ def test_a_value_that_is_changed_meanwhile_is_not_overwritten(sealed: Sealed, mo
 
     def sent_meanwhile(keys: SecretKeys, kind: service.Kind, row: service.store.Row) -> dict[str, str] | None:
         if kind.name == "mail":
-            sealed.overwrite(tables.mails, row, message="")
+            sealed.overwrite(tables.mails, row, message="", status="sent")
         return real(keys, kind, row)
 
     monkeypatch.setattr(service, "_sealed_anew", sent_meanwhile)
