@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The processes of a run, and the next run, find the modules that one of them has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install run dev messages browser nginx caddy pgbouncer prometheus test test-all explore test-pythons test-cells versions check check-types check-style check-imports check-public-types bench isolation openapi sync-client resource docs format lock release clean
+.PHONY: help install run dev messages browser nginx caddy pgbouncer prometheus test test-all explore test-pythons test-cells versions check check-types check-style check-imports check-public-types bench isolation openapi sync-client resource docs pictures format lock release clean
 
 install: $(VENV)/.test ## set up .venv with the pinned packages of every target
 
@@ -147,6 +147,9 @@ resource: $(VENV)/.check ## write the files of a new resource
 # The documentation site in build/docs/site, without a network: open build/docs/site/index.html.
 docs: $(VENV)/.docs ## build the documentation site
 	$(BIN)/python -m docsite
+
+pictures: $(VENV)/.docs ## draw the picture of the command line in the README
+	$(BIN)/python -m docsite.terminal
 
 release: install ## build, check and try the five distributions with every Python that is found
 	$(BIN)/python -m scripts.release build

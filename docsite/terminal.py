@@ -9,9 +9,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 
@@ -19,6 +19,10 @@ from docsite.build import ROOT
 
 COLUMNS = 92
 PICTURE = ROOT / "docs/images/terminal.svg"
+EXPERIENCE = "Bergen food walk"
+"""Has departures of the same size and price in each month."""
+FREE_AFTER = timedelta(days=30)
+"""The demo has no bookings of later departures, so the numbers of seats are the same on every day."""
 COMMANDS = (
     "booking experiences list --limit 4",
     "booking bookings create --departure DEPARTURE --guest adult=2 --name 'Ada Lovelace' --email ada@example.com"
@@ -27,29 +31,43 @@ COMMANDS = (
     " --payment invoice",
     "booking events list --limit 3",
 )
-"""DEPARTURE has free seats."""
+BOOKING = str(Path(sys.executable).with_name("booking"))
 
 
 def main() -> int:
-    """Serve the demo, run the commands on a terminal, and write the picture."""
+    """Write the picture."""
+    PICTURE.write_text(picture(), encoding="utf-8")
+    return 0
+
+
+def picture() -> str:
+    """Serve the demo, run the commands on a terminal, and return the picture."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [str(Path(sys.executable).with_name("booking")), "demo", "--port", str(free_port())]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        with subprocess.Popen(command, cwd=folder, text=True, **pipes) as demo:  # type: ignore[call-overload]  # noqa: S603
+        # Nothing of the person's settings and profiles is in the picture.
+        environment = {"PATH": os.environ["PATH"], "HOME": folder, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
+        command = [BOOKING, "demo", "--port", str(free_port())]
+        with subprocess.Popen(  # noqa: S603
+            command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as demo:
             try:
-                exports: dict[str, str] = {}
-                is_serving = False
-                for line in demo.stdout:
-                    if line.startswith("export "):
-                        name, _, value = shlex.split(line)[1].partition("=")
-                        exports[name] = value
-                    is_serving = is_serving or "Uvicorn running" in line
-                    if is_serving and "BOOKING_API_KEY" in exports:
-                        break
-                draw([(each, printed(each, exports, folder)) for each in with_departure(exports, folder)])
+                environment |= exported(demo)
+                departure = free_departure(environment)
+                commands = [command.replace("DEPARTURE", departure) for command in COMMANDS]
+                return drawn([(command, printed(command, environment)) for command in commands])
             finally:
                 demo.terminate()
-    return 0
+
+
+def exported(demo: "subprocess.Popen[str]") -> dict[str, str]:
+    """Return the variables that the page of the demo exports, when the demo is serving."""
+    variables: dict[str, str] = {}
+    for line in demo.stdout or ():
+        if line.startswith("export "):
+            name, _, value = shlex.split(line)[1].partition("=")
+            variables[name] = value
+        if "Uvicorn running" in line:
+            break
+    return variables
 
 
 def free_port() -> int:
@@ -58,27 +76,20 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def with_departure(exports: dict[str, str], folder: str) -> list[str]:
-    """Return the commands with the id of a departure that has an adult tier and free seats."""
-    words = "booking availability --from tomorrow --experience EXPERIENCE --fields id,seats_available -o tsv"
-    found = printed("booking experiences list -o jsonl --all", exports, folder)
-    experience = next(
-        each["id"]
-        for each in map(json.loads, found.splitlines())
-        if any(tier["id"] == "adult" for tier in each["price_tiers"])
-    )
-    rows = printed(words.replace("EXPERIENCE", experience), exports, folder).splitlines()
-    departure = next(row.split("\t")[0] for row in rows if int(row.split("\t")[1]) >= 6)
-    return [command.replace("DEPARTURE", departure) for command in COMMANDS]
+def free_departure(environment: dict[str, str]) -> str:
+    """Return the id of a departure without bookings."""
+    experiences = map(json.loads, printed("booking experiences list -o jsonl --all", environment).splitlines())
+    experience = next(row["id"] for row in experiences if row["title"].startswith(EXPERIENCE))
+    day = (datetime.now(UTC) + FREE_AFTER).date()
+    words = f"booking availability --from {day} --experience {experience} --limit 1 --fields id -o tsv"
+    return printed(words, environment).split()[0]
 
 
-def printed(command: str, exports: dict[str, str], folder: str) -> str:
+def printed(command: str, environment: dict[str, str]) -> str:
     """Return the output of a command on a terminal."""
     ours, theirs = pty.openpty()
-    environment = {**os.environ, **exports, "COLUMNS": str(COLUMNS), "TERM": "xterm-256color"}
-    program = str(Path(sys.executable).with_name("booking"))
     with subprocess.Popen(  # noqa: S603
-        [program, *shlex.split(command)[1:]], stdout=theirs, stderr=theirs, cwd=folder, env=environment
+        [BOOKING, *shlex.split(command)[1:]], stdout=theirs, stderr=theirs, env=environment
     ):
         os.close(theirs)
         output = b""
@@ -95,17 +106,18 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
-def draw(runs: list[tuple[str, str]]) -> None:
-    """Write the picture, without the part of Rich's frame that loads a font from a public server."""
+def drawn(runs: list[tuple[str, str]]) -> str:
+    """Return the picture of commands and their output, which loads no font from a public server."""
     with Path(os.devnull).open("w") as nowhere:
-        console = Console(width=COLUMNS, record=True, file=nowhere, force_terminal=True)
+        console = Console(width=COLUMNS, record=True, file=nowhere, force_terminal=True, color_system="256")
         for command, output in runs:
             console.print(Text.assemble(("$ ", "green"), (shortened(command), "bold")))
             console.print(Text.from_ansi(output.rstrip("\n")))
             console.print()
-    frame = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
-    frame = frame.replace("Fira Code", "DejaVu Sans Mono, Menlo, Consolas")
-    PICTURE.write_text(console.export_svg(title="booking", code_format=frame), encoding="utf-8")
+    svg = re.sub(
+        r"@font-face \{.*?\}\s*", "", console.export_svg(title="booking", unique_id="booking"), flags=re.DOTALL
+    )
+    return svg.replace("Fira Code", "DejaVu Sans Mono, Menlo, Consolas")
 
 
 def shortened(command: str) -> str:
