@@ -83,7 +83,7 @@ def test_the_prices_that_availability_shows_are_what_bookings_are_charged(
         tiers = kind["price_tiers"] or [{"id": "standard"}]
         charged = [totals(ops, shown["id"], each["id"]) for each in tiers]
         if shown["price"] is None:
-            assert charged == [None]
+            assert (shown["status"], charged) == ("closed", [None])
             continue
         assert {len(set(each or ())) for each in charged} == {1}, "each way to book charges the same"
         amounts = {each[0] for each in charged if each}
@@ -98,7 +98,7 @@ def totals(ops: Operations, departure_id: str, tier_id: str) -> list[int] | None
     """Return the totals of one unit of the tier by API, staff and checkout; None when it is not for sale."""
     request = create(ops.world, departure_id, f"key-{next(_numbers):08}", guests=[{"tier_id": tier_id, "count": 1}])
     (answer,) = created(ops.world.database, [request])
-    if answer.status != 201:
+    if answer.status in (409, 422):  # the departure has no price, or not this tier
         return None
     bookings = [
         orjson.loads(answer.body),

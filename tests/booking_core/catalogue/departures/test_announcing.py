@@ -133,9 +133,7 @@ def test_seats_on_hold_are_announced_and_again_when_the_hold_ends(
     assert seats(announcer.work()) == [5, 9]
 
 
-def test_followers_of_the_feed_alone_see_every_change_while_the_setting_is_on(
-    announcer: Announcer, departure: str
-) -> None:
+def test_followers_of_the_feed_alone_see_every_change_with_the_setting(announcer: Announcer, departure: str) -> None:
     world, ops = announcer.world, announcer.ops
     world.change(tables.organizations, world.org, availability_events=True)
     world.clock.advance(HOUR)
@@ -155,7 +153,7 @@ def test_followers_of_the_feed_alone_see_every_change_while_the_setting_is_on(
     assert announcer.touched() == []
 
 
-def test_an_event_that_misses_a_change_is_found_while_the_setting_is_on(announcer: Announcer, departure: str) -> None:
+def test_an_event_that_misses_a_change_is_found_with_the_setting(announcer: Announcer, departure: str) -> None:
     world = announcer.world
     world.change(tables.organizations, world.org, availability_events=True)
     world.clock.advance(HOUR)
