@@ -350,8 +350,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     processes = _processes(config)
     items.sort(key=lambda item: item.path.parts)  # the same order in every process
     yield  # pytest groups the tests by the backend
-    chosen = [item for item in items if _is_chosen(item, config.getoption("part"))]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    part = config.getoption("part")
+    chosen, others = [], []
+    for item in items:
+        (chosen if _is_chosen(item, part) else others).append(item)
+    config.hook.pytest_deselected(items=others)
     items[:] = chosen if processes == 1 else slow_first(chosen, processes)
 
 
