@@ -5,6 +5,7 @@ the end check each head before and after uvicorn's parser reads it.
 """
 
 import asyncio
+import logging
 import re
 import socket
 import struct
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from booking_core.base.errors import BookingError, HeadersTooLarge, Malformed
 from booking_core.models.limits import REQUEST_FIELDS_MAX, REQUEST_HEAD_BYTES_MAX
@@ -21,6 +22,8 @@ from booking_core.models.reasons import ErrorReason
 from booking_server.api.middleware import WITHDRAWN
 from booking_server.execution.authenticator import unmapped
 from booking_server.http.refusals import refusing
+
+log = logging.getLogger("booking.http")
 
 UNREAD_BYTES_MAX = 4096
 """The unsent bytes of responses above which `pause_writing` is called, and the client has to read in time.
@@ -90,6 +93,8 @@ class HttpProtocol(HttpToolsProtocol):
             self.client = unmapped(self.client[0]), self.client[1]
         self._head = b""
         """The beginning of an unfinished head."""
+        self._running: RequestResponseCycle | None = None
+        """The last request that was started, where uvicorn's `cycle` is the last one that was read."""
         self._is_in_body = False
         self._body_tail = b""
         """The last bytes of a chunked body, which may be the beginning of a blank line."""
@@ -106,7 +111,15 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer(_CLIENT)
         self._stop_timer(_UNREAD)
+        if self._is_responding:
+            log.debug("a client left before its last response was complete")
+        if self._running is not None:  # uvicorn ends only the last request, and one before it would write to nobody
+            self._running.disconnected = True
         super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def shutdown(self) -> None:
         """Finish the responses in progress, then close without waiting for the client."""

@@ -2,8 +2,9 @@
 
 import asyncio
 import itertools
+import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -455,6 +456,65 @@ def test_no_timer_is_left_behind(connection: Connection) -> None:
     connection.settle()
     assert connection.protocol._timers == {}
     assert connection.protocol.timeout_keep_alive_task is None
+
+
+# Clients that left -------------------------------------------------------------------------------------------------
+
+
+def leave(connection: Connection) -> None:
+    connection.transport.close()
+    connection.settle()
+
+
+def stop_reading(connection: Connection) -> None:
+    connection.transport.unread = 5000
+    connection.protocol.pause_writing()
+    connection.pass_time(30.1)
+
+
+@pytest.mark.parametrize("end", [leave, stop_reading], ids=["closes", "stops-reading"])
+@pytest.mark.parametrize("requests", [1, 3])
+def test_a_client_that_left_is_one_line_at_debug(
+    loop: SteppedLoop, slow: Slow, caplog: pytest.LogCaptureFixture, end: Callable[[Connection], None], requests: int
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="booking")
+    connection = Connection(loop, slow)
+    connection.send((GET + b"\r\n") * requests)
+    end(connection)
+    slow.released.set()
+    connection.settle()
+    assert connection.responses == []
+    assert slow.started == ["/a"]
+    (record,) = caplog.records
+    assert (record.levelname, record.exc_info) == ("DEBUG", None)
+
+
+def test_a_client_that_read_every_response_leaves_without_a_line(
+    connection: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="booking")
+    connection.send((GET + b"\r\n") * 3)
+    leave(connection)
+    assert len(connection.responses) == 3
+    assert caplog.records == []
+
+
+def test_an_exception_after_the_client_left_is_an_error(
+    loop: SteppedLoop, slow: Slow, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await slow.released.wait()
+        raise ZeroDivisionError
+
+    connection = Connection(loop, app)
+    connection.send((GET + b"\r\n") * 3)
+    leave(connection)
+    slow.released.set()
+    connection.settle()
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ZeroDivisionError
 
 
 # Any bytes ---------------------------------------------------------------------------------------------------------
