@@ -94,7 +94,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._head = b""
         """The beginning of an unfinished head."""
         self._running: RequestResponseCycle | None = None
-        """The last request that was started, where uvicorn's `cycle` is the last one that was read."""
+        """The last request that was started; uvicorn's `cycle` is the last request that was read."""
         self._is_in_body = False
         self._body_tail = b""
         """The last bytes of a chunked body, which may be the beginning of a blank line."""
