@@ -108,6 +108,7 @@ check-style:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python -m scripts.phrases
+	$(BIN)/python -m scripts.style
 
 check-imports:
 	$(BIN)/lint-imports

@@ -84,7 +84,7 @@ class Result:
 
 
 def render(request: Request, port: int) -> bytes:
-    """The request as bytes, still with the FRESH marks (they count as the 32 digits that replace them)."""
+    """Return the request as bytes, still with the FRESH marks (they count as the 32 digits that replace them)."""
     head = [f"{request.method} {request.path} HTTP/1.1", f"Host: {HOST}:{port}"]
     head += [f"{name}: {value}" for name, value in request.headers.items()]
     body = (request.body or "").encode()

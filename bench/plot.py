@@ -31,7 +31,7 @@ class Scale:
 
 
 def drawn(curves: Sequence[Curved]) -> str:
-    """A row for each curve: requests per second on the left, p99 in milliseconds on the right."""
+    """Draw a row for each curve: requests per second on the left, p99 in milliseconds on the right."""
     width = LEFT + 2 * PANEL_WIDTH + GAP + 20
     height = len(curves) * (TOP + PANEL_HEIGHT + BOTTOM)
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">', _STYLE]

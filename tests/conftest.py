@@ -328,6 +328,12 @@ def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Col
     return None if (path / "__init__.py").exists() else _Rotated.from_parent(parent, path=path)
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> None:
+    """Refuse a row that pytest would number: `<lambda>3` says nothing about a failure."""
+    if getattr(val, "__name__", "") == "<lambda>":
+        raise pytest.UsageError(f"the rows of {argname} need ids")
+
+
 def _processes(config: pytest.Config) -> int:
     return int(getattr(config, "workerinput", {}).get("workercount", 1))
 

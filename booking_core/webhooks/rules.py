@@ -34,7 +34,7 @@ SECRET_PURPOSE = "webhook_secret"  # noqa: S105 - names the use of a key
 HEADERS_PURPOSE = "webhook_headers"
 MASKED = "********"
 OLD_SECRETS_MAX = 2
-"""How many former secrets may sign beside the current one (decision W2)."""
+"""The former secrets that sign beside the current one, at most (decision W2)."""
 EXPIRED_LEASES_MAX = 3
 """After so many expired leases in a row the attempt counts as failed: a delivery that crashes every worker must not do
 so without end."""

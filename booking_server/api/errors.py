@@ -50,7 +50,7 @@ INTERNAL_STATUS = 500
 
 
 def answer(error: BookingError, request_id: str) -> Answer:
-    """The refusal as status and body. Nothing that the client sent is repeated in it."""
+    """Return the refusal as status and body. Nothing that the client sent is repeated in it."""
     body: dict[str, object] = {"error": str(error), "code": str(error.code), **error.extra}
     if error.details:
         body["details"] = [detail.model_dump(mode="json") for detail in error.details]
@@ -59,7 +59,7 @@ def answer(error: BookingError, request_id: str) -> Answer:
 
 
 def internal(request_id: str) -> Answer:
-    """A failure on our side, in fixed words."""
+    """Return a failure on our side, in fixed words."""
     body = {"error": "Something went wrong on our side.", "code": "internal_error", "request_id": request_id}
     return Answer(INTERNAL_STATUS, orjson.dumps(body))
 

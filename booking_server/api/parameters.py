@@ -137,7 +137,7 @@ class ListQuery(Query):
         PlainValidator(_limit),
         WithJsonSchema({"type": "integer", "minimum": 1, "maximum": PAGE_LIMIT_MAX, "default": PAGE_LIMIT_DEFAULT}),
     ] = PAGE_LIMIT_DEFAULT
-    """How many results a page holds."""
+    """The most results on a page."""
     order: Order = Order.DESC
     """By creation time."""
     starting_after: Cursor | None = None

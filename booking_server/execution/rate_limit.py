@@ -1,4 +1,4 @@
-"""How often a key, or an address that sends none, may call (decision K5): a token bucket for each.
+"""The rate limit of a key, or of an address that sends none (decision K5): a token bucket for each.
 
 A bucket holds as many tokens as the limit allows and fills evenly over its window. In memory for one process, in Redis
 for several; when Redis does not answer, the request goes through: the limiter protects the service, it is not part

@@ -11,7 +11,7 @@ from mirror import Mirror
 from booking_sdk import BookingClient
 
 POLL_S = 1.0
-"""How long a change may stay unnoticed. With a receiver beside it, minutes would do."""
+"""The longest that a change stays unnoticed. With a receiver beside it, minutes would do."""
 
 
 def follow(client: BookingClient, mirror: Mirror, poll_s: float | None = POLL_S) -> None:

@@ -66,7 +66,7 @@ class Delivery(BaseHTTPRequestHandler):
         return 204
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Nothing: what went well is in the mirror."""
+        """Log nothing: the mirror has the deliveries that were taken in."""
 
 
 if __name__ == "__main__":

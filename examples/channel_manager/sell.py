@@ -26,7 +26,7 @@ from booking_sdk import (
 )
 
 HOLD_S = 900
-"""How long the guest has to pay."""
+"""The time in which the guest has to pay."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from support import pages
 
 import booking_sdk
 from booking_core.base.settings import Settings, variable
@@ -121,10 +120,3 @@ def test_a_problem_that_the_renderer_finds_ends_the_build(tmp_path: Path, monkey
     (tmp_path / "zensical.toml").write_text('[project]\nsite_name = "x"\ndocs_dir = "pages"\n')
     with pytest.raises(BuildFailed, match="nowhere"):
         module._rendered(tmp_path)
-
-
-def test_the_pages_are_written_in_plain_lines() -> None:
-    for page in pages.pages():
-        for number, line in enumerate((pages.DOCS / page).read_text(encoding="utf-8").splitlines(), 1):
-            is_long = len(line) > 120 and not re.match(r"\||\$ |<", line)
-            assert not is_long, f"docs/{page}:{number} has {len(line)} characters"

@@ -21,7 +21,7 @@ class EventQuery(ListQuery):
     """The filters of the feed."""
 
     type: Text | None = pydantic.Field(None, examples=["booking.created,booking.cancelled"])
-    """One type, at most 20 separated by commas, or a prefix: `booking.*`."""
+    """A type, at most 20 separated by commas, or a prefix: `booking.*`."""
     resource_type: ResourceType | None = None
     """Only events about this kind of resource."""
     resource_id: QueryId | None = None
