@@ -12,13 +12,13 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import tomli_w
 
 from booking_server import reference
 from docsite import cli, facts, sdk
-from docsite.links import Pages, problems
+from docsite.links import Pages
 
 ROOT = Path(__file__).parents[1]
 _FENCE = re.compile(r"^ *(```|~~~)")
@@ -45,20 +45,8 @@ _ADDRESS = "https://booking.invalid/openapi.json"
 """The address of the document for its reader. It is not requested."""
 
 
-class Reference(Protocol):
-    """Generated pages, and their places in the navigation."""
-
-    def pages(self) -> dict[str, str]:
-        """Return the text of every page by its path."""
-        ...
-
-    def nav(self) -> list[Any]:
-        """Return the navigation."""
-        ...
-
-
 class BuildFailed(Exception):
-    """The site could not be built, or has a broken link."""
+    """The site could not be built, or has a link to a page or an anchor that is not there."""
 
 
 def build(folder: Path) -> Path:
@@ -72,10 +60,8 @@ def build(folder: Path) -> Path:
     pages = folder / "pages"
     pages.mkdir(parents=True)
     document = json.loads((ROOT / "openapi.json").read_text(encoding="utf-8"))
-    references: dict[str, Reference] = {"@sdk": sdk.Reference(), "@cli": cli.Reference()}
-    generated = facts.pages(document)
-    for each in references.values():
-        generated |= each.pages()
+    commands = cli.Reference()
+    generated = facts.pages(document) | sdk.pages() | commands.pages()
     moved = _FILES | {
         f"decisions/{path.name}": f"design/decisions/{path.name}"
         for path in sorted((ROOT / "decisions").glob("[0-9]*.md"))
@@ -84,9 +70,9 @@ def build(folder: Path) -> Path:
     write_api(pages / "reference/api", document)
     _copy(pages, Pages(ROOT, moved, frozenset(generated) | {"reference/api/index.html"}))
     decisions = [{_title(pages / place): place} for source, place in moved.items() if source.startswith("decisions/0")]
-    lists = {name: each.nav() for name, each in references.items()} | {"@decisions": decisions}
+    lists = {"@cli": commands.nav(), "@decisions": decisions}
     _configure(folder, lists)
-    return _rendered(folder)
+    return rendered(folder)
 
 
 def _write(pages: Path, texts: dict[str, str]) -> None:
@@ -177,16 +163,19 @@ def _items(each: Any, lists: dict[str, Any]) -> list[Any]:
     return lists[each] if isinstance(each, str) and each in lists else [_filled(each, lists)]
 
 
-def _rendered(folder: Path) -> Path:
+def rendered(folder: Path) -> Path:
+    """Let Zensical render the pages of a folder, and return the folder of the HTML.
+
+    Raises:
+        BuildFailed: a link leads to no page or anchor, or a name of the references does not exist.
+    """
     command = [sys.executable, "-m", "zensical", "build", "--strict", "-f", "zensical.toml"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
-    if done.returncode:
-        output = re.sub(r"\x1b\[[0-9;]*m", "", done.stderr or done.stdout)
-        raise BuildFailed(output.partition("Traceback")[0] or output)
-    site = folder / "site"
-    if found := list(problems(site)):
-        raise BuildFailed("\n".join(found))
-    return site
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
+    if run.returncode:
+        output = re.sub(r"\x1b\[[0-9;]*m", "", run.stderr or run.stdout)
+        links, _, traceback = output.partition("No issues found")
+        raise BuildFailed(traceback or links.partition("Traceback")[0])
+    return folder / "site"
 
 
 def relative(path: Path) -> str:

@@ -1,20 +1,14 @@
-"""Links: rewritten when a page is copied into the site, and checked in the built HTML."""
+"""Links of a page, rewritten when it is copied into the site."""
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from html import unescape
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 _CODE_OR_LINK = re.compile(
     r"(?P<code>(?P<ticks>`+)(?:(?!\n\n)[\s\S])*?(?<!`)(?P=ticks)(?!`))"
     r"|(?P<image>!?)\[(?P<words>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^)\s]+)\)"
 )
-_TAG = re.compile(r"<(a|script|img|iframe|source|link)\b([^>]*)>")
-_ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
-_ANCHOR = re.compile(r'\s(?:id|name)="([^"]+)"')
 _FENCE = re.compile(r"^ *(```|~~~)")
 
 
@@ -86,64 +80,3 @@ class Pages:
             return words if wanted in words else f"{words} (`{wanted}`)"
 
         return rewritten(text, replace)
-
-
-@dataclass(frozen=True, slots=True)
-class _Document:
-    """The links and the anchors of a page of the site."""
-
-    anchors: frozenset[str]
-    links: list[str]
-    loaded: list[str]
-
-
-def problems(site: Path) -> Iterator[str]:
-    """Yield a line for each broken link or anchor of a built site, and for each resource loaded from another site."""
-    documents = {path: _read(path) for path in sorted(site.rglob("*.html"))}
-    for path, document in documents.items():
-        name = path.relative_to(site)
-        for target in document.loaded:
-            if urlsplit(target).scheme or target.startswith("//"):
-                yield f"{name} loads {target}"
-            elif not _file(site, path, target).exists():
-                yield f"{name} loads {target}, which is not there"
-        if path.name != "404.html":
-            yield from (f"{name}: {problem}" for problem in _broken(path, document, documents))
-
-
-def _broken(path: Path, document: _Document, documents: Mapping[Path, _Document]) -> Iterator[str]:
-    for link in document.links:
-        url = urlsplit(link)
-        if url.scheme or link.startswith("//"):
-            continue
-        target = (path.parent / unquote(url.path)).resolve() if url.path else path
-        if target.is_dir():
-            target = target / "index.html"
-        if not target.exists():
-            yield f"{link} leads nowhere"
-        elif url.fragment and target in documents and unquote(url.fragment) not in documents[target].anchors:
-            yield f"{link} has no such anchor"
-
-
-def _file(site: Path, page: Path, target: str) -> Path:
-    """Return the file that a page loads; only the page of error 404 has paths from the root."""
-    path = unquote(urlsplit(target).path)
-    return site / path.lstrip("/") if path.startswith("/") else page.parent / path
-
-
-def _read(path: Path) -> _Document:
-    """Read the tags of a page. Text and code in it are escaped, so everything that looks like a tag is a tag."""
-    text = path.read_text(encoding="utf-8")
-    tags = [(match[1], dict(_ATTRIBUTE.findall(match[2]))) for match in _TAG.finditer(text)]
-    return _Document(
-        anchors=frozenset(_ANCHOR.findall(text)),
-        links=[unescape(values["href"]) for tag, values in tags if tag == "a" and "href" in values],
-        loaded=[unescape(address) for tag, values in tags if (address := _loaded(tag, values))],
-    )
-
-
-def _loaded(tag: str, values: Mapping[str, str]) -> str:
-    """Return the address that a browser fetches for a tag automatically."""
-    if tag == "link":
-        return "" if values.get("rel") in ("canonical", "next", "prev", "alternate") else values.get("href", "")
-    return "" if tag == "a" else values.get("src", "")

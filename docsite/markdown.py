@@ -35,11 +35,6 @@ def fence(text: str, language: str = "") -> str:
     return f"```{language}\n{text.rstrip()}\n```\n"
 
 
-def slug(text: str) -> str:
-    """Return the anchor of a heading, as Python-Markdown makes it."""
-    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", text.replace("`", "")).strip().lower())
-
-
 def page(title: str, *parts: str, description: str = "") -> str:
     """Return a page: front matter, one heading of the first level, and its parts."""
     head = f"---\ndescription: {json.dumps(description)}\n---\n\n" if description else ""

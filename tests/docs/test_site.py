@@ -14,8 +14,8 @@ from booking_core.models.events import EventType
 from booking_core.models.scopes import Scope
 from booking_sdk import params
 from docsite import cli, facts
-from docsite.build import ROOT, BuildFailed, build
-from docsite.links import BrokenLink, Pages, problems
+from docsite.build import ROOT, BuildFailed, build, rendered
+from docsite.links import BrokenLink, Pages
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +68,11 @@ def test_the_reference_has_every_operation_command_setting_and_code(site: Path) 
 
 
 def test_the_reference_has_the_types_of_all_arguments(site: Path) -> None:
-    page = text_of(site / "reference/sdk/helpers.html")
+    reference = "".join(text_of(site / f"reference/sdk/{page}.html") for page in ("errors", "helpers"))
     names = [name for name in booking_sdk.__all__ if hasattr(params, name)]
     assert len(names) > 10
     for name in names:
-        assert name in page
+        assert f'id="booking_sdk.{name}"' in reference
 
 
 def test_the_links_and_pictures_of_the_readme_are_there() -> None:
@@ -99,24 +99,20 @@ def test_a_broken_link_of_a_page_is_refused() -> None:
     assert places.copied("docs/start.md", "start.md", untouched) == untouched
 
 
-def test_a_broken_anchor_of_the_html_is_found(tmp_path: Path) -> None:
-    (tmp_path / "one.html").write_text(
-        '<a href="two.html#here">1</a><a href="two.html#gone">2</a><a href="no.html">3</a>'
-    )
-    (tmp_path / "two.html").write_text('<h1 id="here">Two</h1><script src="https://example.com/x.js"></script>')
-    assert list(problems(tmp_path)) == [
-        "one.html: two.html#gone has no such anchor",
-        "one.html: no.html leads nowhere",
-        "two.html loads https://example.com/x.js",
-    ]
-
-
-def test_a_problem_that_the_renderer_finds_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from docsite import build as module
-
-    monkeypatch.setattr(module, "problems", lambda site: ["index.html: nowhere.html leads nowhere"])
+@pytest.mark.parametrize("target", ["nowhere.md", "index.md#nowhere", "#nowhere"])
+def test_a_link_to_nothing_ends_the_build(tmp_path: Path, target: str) -> None:
     (tmp_path / "pages").mkdir()
-    (tmp_path / "pages/index.md").write_text("# Page\n")
+    (tmp_path / "pages/index.md").write_text(f"# Page\n\nSee [this]({target}).\n")
     (tmp_path / "zensical.toml").write_text('[project]\nsite_name = "x"\ndocs_dir = "pages"\n')
-    with pytest.raises(BuildFailed, match="nowhere"):
-        module._rendered(tmp_path)
+    with pytest.raises(BuildFailed, match=r"does not exist\n.*index\.md:3"):
+        rendered(tmp_path)
+
+
+def test_an_unknown_name_of_the_reference_ends_the_build(tmp_path: Path) -> None:
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages/index.md").write_text("# Page\n\n::: booking_sdk.Nothing\n")
+    (tmp_path / "zensical.toml").write_text(
+        '[project]\nsite_name = "x"\ndocs_dir = "pages"\n[project.plugins.mkdocstrings]\n'
+    )
+    with pytest.raises(BuildFailed, match=r"booking_sdk\.Nothing"):
+        rendered(tmp_path)
