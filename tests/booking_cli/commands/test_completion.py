@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -82,13 +81,9 @@ def test_an_unknown_shell_is_refused(booking: Booking) -> None:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")
-def test_bash_completes(booking: Booking, tmp_path: Path) -> None:
-    command = tmp_path / "booking"
-    code = "import sys; from booking_cli.main import main; sys.exit(main())"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n')
-    command.chmod(command.stat().st_mode | stat.S_IXUSR)
+def test_bash_completes(booking: Booking) -> None:
     script = booking("completion", "bash").out
-    asked = 'COMP_WORDS=(booking keys ro); COMP_CWORD=2; _booking_completion booking; echo "${COMPREPLY[@]}"'
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-c", script + asked], env=environment, capture_output=True, text=True, check=True)
+    words = 'COMP_WORDS=(booking keys ro); COMP_CWORD=2; _booking_completion booking; echo "${COMPREPLY[@]}"'
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script + words], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "rotate\n"
