@@ -49,19 +49,22 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBookingAPI]:
     for name in ("Client", "AsyncClient"):
         kind = getattr(httpx, name)
         monkeypatch.setattr(_http.httpx, name, lambda kind=kind, **_: kind(transport=api.transport))
+    clients: list[Any] = []  # the guides leave them open, and an open client that is collected warns
     pools: list[Any] = []
+    for kind in (booking_sdk.BookingClient, booking_sdk.AsyncBookingClient):
+        monkeypatch.setattr(kind, "__init__", remembering(kind.__init__, clients))
     for kind in (_http.Connections, _http.AsyncConnections):
         monkeypatch.setattr(kind, "__init__", remembering(kind.__init__, pools))
     yield api
     for pool in pools:
-        pool.is_closed = True  # the guides leave their clients open
+        pool.is_closed = True
 
 
 def remembering(make: Any, made: list[Any]) -> Any:
     """Wrap a method so that it records its objects."""
 
-    def method(self: Any, *arguments: Any) -> None:
-        make(self, *arguments)
+    def method(self: Any, *arguments: Any, **options: Any) -> None:
+        make(self, *arguments, **options)
         made.append(self)
 
     return method
