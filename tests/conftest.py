@@ -70,7 +70,9 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory, memory: Path | Non
     if url := os.environ.get("BOOKING_TEST_DATABASE_URL"):
         yield url
         return
-    os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+    runtime = os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+    # Without this folder the wheel locks a file in /tmp, which another user may have created.
+    Path(runtime, "python_PostgresServer").mkdir(exist_ok=True)
     # Not in pytest's own folder: another run changes its modes, and the server, which runs as a different user, would
     # lose access to its data.
     folder = Path(tempfile.mkdtemp(prefix="booking-postgres-", dir=memory))
