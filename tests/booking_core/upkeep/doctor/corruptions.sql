@@ -131,7 +131,7 @@ UPDATE gift_cards SET currency = 'EUR';
 -- redemptions_without_entry, events_of_redemptions, gift_card_balances
 DELETE FROM gift_card_entries WHERE booking_id = [booking_5];
 
--- gift_card_restorations, gift_card_balances, gift_card_ledgers
+-- gift_card_restorations, gift_card_balances, gift_card_ledgers, events_of_restorations
 DELETE FROM gift_card_entries WHERE kind = 'restore';
 INSERT INTO gift_card_entries SELECT * FROM gift_card_entries WHERE kind = 'restore';
 
@@ -184,7 +184,7 @@ UPDATE payments SET status = 'refunded' WHERE refunded_minor > 0;
 -- refunds_of_bookings
 UPDATE refunds SET currency = 'EUR';
 
--- refunds_of_bookings, lost_refunds, refunded_amounts, timeline_without_payment
+-- refunds_of_bookings, lost_refunds, refunded_amounts, timeline_without_payment, events_of_refunds
 UPDATE refunds SET amount_minor = amount_minor + 100000;
 UPDATE refunds SET amount_minor = 0;
 UPDATE refunds SET booking_id = [booking_5] WHERE status = 'succeeded';
@@ -194,8 +194,10 @@ INSERT INTO refunds SELECT * FROM refunds;
 
 -- refunded_amounts
 UPDATE payments SET refunded_minor = refunded_minor + 1 WHERE status = 'partially_refunded';
-UPDATE refunds SET status = 'failed' WHERE status = 'succeeded';
 UPDATE refunds SET provider_refund_id = NULL;
+
+-- refunded_amounts, events_of_refunds
+UPDATE refunds SET status = 'failed' WHERE status = 'succeeded';
 
 -- released_payments
 UPDATE payments SET released_minor = -1 WHERE booking_id = [booking_5];
@@ -206,7 +208,7 @@ UPDATE refunds SET number = 1 WHERE status = 'succeeded';
 -- gift_card_redemptions, gift_card_restorations
 UPDATE gift_card_entries SET number = 1 WHERE kind = 'restore';
 
--- overdue_refunds, refunded_amounts
+-- overdue_refunds, refunded_amounts, events_of_refunds
 UPDATE refunds SET status = 'requested', next_attempt_at = 1 WHERE status = 'succeeded';
 UPDATE refunds SET status = 'sending', next_attempt_at = NULL WHERE status = 'succeeded';
 UPDATE refunds SET status = 'sending', lease_until = 1 WHERE status = 'succeeded';
@@ -270,7 +272,7 @@ UPDATE events SET body = replace(body, '"sequence":', '"sequence":1') WHERE type
 UPDATE events SET body = replace(body, '"status":"confirmed"', '"status":"pending"') WHERE type = 'booking.confirmed';
 UPDATE events SET body = replace(body, '"reason":"admin"', '"reason":"api"') WHERE type = 'booking.cancelled';
 UPDATE events SET body = replace(body, '"object":{', '"object":{"code":"SUMMER",') WHERE type = 'gift_card.issued';
-UPDATE events SET body = replace(body, '"object":{"id": "', '"object":{"id":"x') WHERE type = 'gift_card.issued';
+UPDATE events SET body = replace(body, '"object":{"id":"', '"object":{"id":"x') WHERE type = 'gift_card.issued';
 UPDATE events SET body = replace(body, '"api_version":"', '"api_version":"","x":"') WHERE type = 'customer.created';
 UPDATE events SET body = replace(body, '"changes":{"', '"changes":{"colour":1,"') WHERE type = 'booking.updated';
 UPDATE events SET body = replace(body, '"changes":{"', '"changes":{"manage_url":"https","') WHERE type =
@@ -596,10 +598,10 @@ UPDATE payment_intents SET check_at = 1;
 UPDATE timeline SET kind = 'refund_requested' WHERE kind = 'payment_received' AND booking_id = [booking_5];
 UPDATE timeline SET kind = 'payment_received' WHERE kind = 'booking_created' AND booking_id = [booking_2];
 
--- timeline_without_payment, refunded_amounts
+-- timeline_without_payment, refunded_amounts, events_of_refunds
 DELETE FROM refunds WHERE status = 'succeeded';
 
--- lost_refunds
+-- lost_refunds, timeline_without_payment
 DELETE FROM refunds WHERE status = 'requested';
 
 -- timestamps_ahead
