@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the last handler: prints a line instead of a traceback
         code = _report(error, cli, arguments)
     resume_collections()
-    _discard_unwritable_stdout()
+    _discard_unwritable_output()
     if argv is None and cli.is_service:
         _end_process(code)
     return code
@@ -124,11 +124,12 @@ def _prepare_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _discard_unwritable_stdout() -> None:
-    """Point stdout at the null device when it cannot be written. Otherwise the interpreter would print an error at
-    exit, and end with its own exit code."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _discard_unwritable_output() -> None:
+    """Point stdout and stderr at the null device when they cannot be written. Otherwise the interpreter would print an
+    error at exit, and end with its own exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

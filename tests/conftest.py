@@ -396,6 +396,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_configure(config: Any) -> None:
+    os.environ.pop("PYTHONUNBUFFERED", None)  # commands write into buffers, as on a user's machine
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A background run of a shell ignores SIGINT, and commands that a test interrupts would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
