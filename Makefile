@@ -32,19 +32,15 @@ help: ## list the targets
 
 # In several processes, each with a PostgreSQL of its own; more than two cores, since tests also wait.
 TEST_PROCESSES ?= 4
-PYTEST := $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal --ignore tests/isolation
+PYTEST := $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 test: install ## run the tests, on SQLite and PostgreSQL
 	$(PYTEST) --part quick
 
-# What is exhaustive: kills by the dozen, generated requests, upgrades, the command line on PostgreSQL. The table of
-# isolation compares latencies, so it runs after the others and by itself: here a row of lists, one of bookings and one
-# of deliveries, all of it with `make isolation` or `pytest tests/isolation`.
-ISOLATION ?= rare-filter or locked-departure or unrecordable-attempt
+# What is exhaustive: kills by the dozen, generated requests, upgrades, the command line on PostgreSQL.
 # Random examples are the same in every run, so that a failure is caused by a change; SEED=4711 tries others.
 SEED ?=
 test-all: install ## run the exhaustive tests, which `make test` leaves out, and `versions`; SEED=4711 for other examples
 	$(if $(SEED),BOOKING_TEST_MONEY_FROM=$(SEED) )$(PYTEST) --part exhaustive $(if $(SEED),--hypothesis-seed=$(SEED))
-	$(BIN)/python -m pytest tests/isolation -k "$(ISOLATION)"
 	$(BIN)/python -m scripts.versions
 
 versions: install ## try each distribution with the lowest and the newest versions of its requirements
@@ -124,8 +120,8 @@ format: $(VENV)/.check ## format the code and fix what the linter can fix
 bench: $(VENV)/.bench ## measure the service beside its floors, and print ratios
 	$(BIN)/python -m bench
 
-# What organizations notice of others that misbehave, at full size: half an hour.
-isolation: install ## measure the isolation table at full size (half an hour)
+# What organizations notice of others that misbehave, at full size.
+isolation: install ## measure an organization beside others that misbehave (some minutes)
 	$(BIN)/python -m bench.neighbours
 
 openapi: $(VENV)/.check ## write openapi.json, its parts for the command line, and the API changelog

@@ -33,7 +33,7 @@ AREAS = {
     "decisions": ("decisions/*.md",),
     "bench": ("bench/**/*.py", "bench/**/*.md", "scripts/*.py"),
 }
-GENERATED = re.compile(r"/_sync/|docs/api-changelog\.md|scripts/phrases\.py")
+GENERATED = re.compile(r"/_sync/|docs/api-changelog\.md|scripts/(?:phrases|style)\.py")
 PHRASES = {
     "what": (
         r"\bwhat (?!if\b)(?:is|was|are|were|has|have|had|it|they|he|the|a|an|each|every|\w+s)\b",

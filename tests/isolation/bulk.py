@@ -23,26 +23,12 @@ class Sql:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ids:
-    """The ids of a series of rows, computed from their numbers: other rows can refer to them."""
-
-    tag: int
-
-    def __call__(self, number: int) -> str:
-        return f"{self.tag:08x}-0000-4000-8000-{number:012x}"
-
-    def of(self, url: str, number: str = "n") -> Sql:
-        """Return the expression of the id of row `number`."""
-        if is_sqlite(url):
-            return Sql(f"printf('%08x-0000-4000-8000-%012x', {self.tag}, {number})")
-        head = f"{self.tag:08x}-0000-4000-8000-"
-        return Sql(f"('{head}' || lpad(to_hex({number}), 12, '0'))::uuid")
-
-
-def new_ids() -> Ids:
-    """Return ids that no other series has."""
-    return Ids(next(_tags))
+def new_ids(url: str) -> Sql:
+    """Return the expression of the ids of a series of rows, which no other series has."""
+    tag = next(_tags)
+    if is_sqlite(url):
+        return Sql(f"printf('%08x-0000-4000-8000-%012x', {tag}, n)")
+    return Sql(f"('{tag:08x}-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid")
 
 
 def insert(url: str, table: Table, count: int, columns: Mapping[str, Any]) -> None:
@@ -86,14 +72,14 @@ def analyze(url: str) -> None:
 _TIMES = ("created_at", "updated_at")
 
 
-def bookings(url: str, world: World, departure_id: str, experience_id: str, count: int, **over: Any) -> Ids:
+def bookings(url: str, world: World, departure_id: str, experience_id: str, count: int, **over: Any) -> None:
     """Insert confirmed bookings of one seat, a second apart, the newest now. They take no seats of the departure."""
-    ids, now = new_ids(), system_clock()
+    now = system_clock()
     made = Sql(f"{now} - ({count} - n) * 1000000")
     lines = f'[{{"tier_id":"adult","tier_label":"Adult","count":1,"unit_price":{_price()}}}]'
     row = {
         "organization_id": world.org,
-        "id": ids.of(url),
+        "id": new_ids(url),
         "status": "confirmed",
         "source": "online",
         "departure_id": departure_id,
@@ -114,7 +100,6 @@ def bookings(url: str, world: World, departure_id: str, experience_id: str, coun
         **dict.fromkeys(_TIMES, made),
     }
     insert(url, tables.bookings, count, row | over)
-    return ids
 
 
 def _price() -> str:
@@ -123,34 +108,16 @@ def _price() -> str:
     return f'{{"amount_minor":{price["amount_minor"]},"currency":"{price["currency"]}"}}'
 
 
-def gift_cards(url: str, world: World, count: int) -> Ids:
-    """Insert active gift cards."""
-    ids, now = new_ids(), system_clock()
-    row = {
-        "organization_id": world.org,
-        "id": ids.of(url),
-        "code_hash": Sql(f"'hash-{ids.tag}-' || n"),
-        "code_sealed": "sealed",
-        "code_last4": "ABCD",
-        "currency": "NOK",
-        "initial_minor": 50000,
-        "balance_minor": 50000,
-        **dict.fromkeys(_TIMES, Sql(f"{now} - n * 1000000")),
-    }
-    insert(url, tables.gift_cards, count, row)
-    return ids
-
-
-def events(url: str, world: World, count: int, *, kind: str = "booking.created", created_at: int | None = None) -> Ids:
+def events(url: str, world: World, count: int, *, kind: str = "booking.created") -> None:
     """Insert events at the end of the organization's log, each about a different resource."""
-    ids, now = new_ids(), system_clock() if created_at is None else created_at
+    now = system_clock()
     of_counter = f"FROM counters WHERE organization_id = '{world.org}'"
     last = value(url, f"SELECT last_event_sequence {of_counter}")
     with connect(url) as connection:
         connection.execute(
             f"UPDATE counters SET last_event_sequence = {last + count} WHERE organization_id = '{world.org}'"
         )
-    event_id = ids.of(url)
+    event_id = new_ids(url)
     head = f'"type":"{kind}","created_at":"2026-11-21T13:00:00+01:00","api_version":"{API_VERSION}"'
     row = {
         "organization_id": world.org,
@@ -167,7 +134,6 @@ def events(url: str, world: World, count: int, *, kind: str = "booking.created",
         "created_at": now,
     }
     insert(url, tables.events, count, row)
-    return ids
 
 
 def waiting(url: str, world: World, count: int) -> None:

@@ -1,38 +1,28 @@
 """Defects that a test plants in the service's process. Each makes one organization wait for another."""
 
 import asyncio
-import itertools
 import threading
-import time
 from typing import Any
 
 from sqlalchemy import text
 
 from booking_core import bookings
 from booking_core.base.clock import system_clock, zone
-from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement
 from booking_server.adapters.smtp import SmtpMailer
 from booking_server.adapters.webhook_client import Sent, WebhookSender
+from booking_server.execution.executor import JobQueue, QueuedJob
 from booking_server.worker.jobs.expiry import ExpiryJob
-from isolation.measuring import QUICK, WARM_UP
-from isolation.world import FIRST_REQUESTS
-
-READ_S = 0.005
 
 
-def one_lane_for_reads() -> None:
-    """Let only one thread read at a time, for all callers, and make each statement slow."""
-    lane, run = threading.Lock(), Tx.all
+def first_come_first_served() -> None:
+    """Let the requests of all organizations wait in one row."""
+    put = JobQueue.put
 
-    def alone(self: Tx, *arguments: Any, **options: Any) -> Any:
-        if not self._is_read_only:
-            return run(self, *arguments, **options)
-        with lane:
-            time.sleep(READ_S)
-            return run(self, *arguments, **options)
+    def put_last(self: JobQueue, job: QueuedJob) -> None:
+        put(self, job._replace(place=job.place._replace(owner=None)))
 
-    Tx.all = alone  # type: ignore[method-assign]
+    JobQueue.put = put_last  # type: ignore[method-assign]
 
 
 def one_lane_for_bookings() -> None:
@@ -68,17 +58,6 @@ def one_batch_of_mails_at_a_time() -> None:
     SmtpMailer.send = alone  # type: ignore[method-assign]
 
 
-def stalls_the_event_loop() -> None:
-    """Let each delivery block the event loop."""
-    send = WebhookSender.send
-
-    async def sleepily(self: WebhookSender, *arguments: Any, **options: Any) -> Sent:
-        time.sleep(0.1)
-        return await send(self, *arguments, **options)
-
-    WebhookSender.send = sleepily  # type: ignore[method-assign]
-
-
 def a_sweep_that_begins_with_the_same_row() -> None:
     """Let a checkout that cannot be cancelled block the checkouts that expired after it."""
     first = Statement(
@@ -96,15 +75,3 @@ def a_sweep_that_begins_with_the_same_row() -> None:
         return int(await run(self, *arguments))
 
     ExpiryJob.run_turn = looked_at_first  # type: ignore[method-assign]
-
-
-def lost_deliveries() -> None:
-    """Record each delivery after the first ones as received without sending it."""
-    numbers, send = itertools.count(), WebhookSender.send
-
-    async def pretended(self: WebhookSender, *arguments: Any, **options: Any) -> Sent:
-        if next(numbers) < FIRST_REQUESTS.rounds + WARM_UP.rounds + QUICK.rounds:
-            return await send(self, *arguments, **options)
-        return Sent(status=200, excerpt="", error=None, duration_ms=1)
-
-    WebhookSender.send = pretended  # type: ignore[method-assign]

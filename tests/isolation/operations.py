@@ -1,12 +1,11 @@
-"""The operations of the neighbour, and their times while the offender misbehaves."""
+"""The operations of the neighbour, with their times and failures while the offender misbehaves."""
 
 import http.client
 import itertools
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -21,8 +20,10 @@ from support.smtp import Received
 from support.world import World
 
 from booking_core.base.clock import system_clock
-from isolation.processes import HOST
+from isolation.processes import HOST, Answered
 
+PATIENCE_S = 20.0
+"""An answer, a delivery, a mail or an expiry that takes longer counts as missing: it waits for a misbehaviour."""
 LOOK_AGAIN_S = 0.01
 LOG_AGAIN_S = 0.1
 """The same for a poll that is a request, which counts against the rate limit."""
@@ -50,37 +51,16 @@ USUAL = tuple(operation for operation in Operation if operation is not Operation
 
 @dataclass(slots=True)
 class Measured:
-    """Seconds by operation, and the failures that a well-behaved organization must never see."""
+    """The measurements of each operation, and the failures that a well-behaved organization must never see."""
 
     seconds: dict[Operation, list[float]] = field(default_factory=dict)
+    passed: dict[Operation, list[int]] = field(default_factory=dict)
+    """The requests of the offender that were answered during an operation."""
     failures: list[str] = field(default_factory=list)
 
-    def add(self, operation: Operation, seconds: float) -> None:
+    def add(self, operation: Operation, seconds: float, passed: int = 0) -> None:
         self.seconds.setdefault(operation, []).append(seconds)
-
-    def worst(self, operation: Operation) -> float:
-        """Return the 99th percentile; with fewer than a hundred times, the worst."""
-        ordered = sorted(self.seconds[operation])
-        return ordered[min(len(ordered) - 1, round(len(ordered) * 0.99))]
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """The extent of a measurement.
-
-    Args:
-        rounds: the number of rounds of all operations.
-        budget_s: seconds after which no further round begins.
-        patience_s: seconds after which a delivery, mail or expiry counts as missing.
-        pause_s: seconds between two rounds, to see more than the first moment of a misbehaviour.
-        answer_s: seconds after which an answer over HTTP counts as missing.
-    """
-
-    rounds: int
-    budget_s: float
-    patience_s: float
-    pause_s: float = 0.0
-    answer_s: float = 20.0
+        self.passed.setdefault(operation, []).append(passed)
 
 
 class Neighbour:
@@ -94,6 +74,8 @@ class Neighbour:
         self._to_cancel = deque(to_cancel)
         self._numbers = itertools.count()
         self._connection: http.client.HTTPConnection | None = None
+        self.answered: Answered | None = None
+        """The count of the offender's crowd, if there is one."""
         self._lock = threading.Lock()
         self._delivered: dict[str, list[float]] = {}
         self._mailed: dict[str, list[float]] = {}
@@ -118,41 +100,25 @@ class Neighbour:
     def connect(self, port: int) -> None:
         """Call the service at this port from here on."""
         self.close()
-        self._connection = http.client.HTTPConnection(HOST, port)
+        self._connection = http.client.HTTPConnection(HOST, port, timeout=PATIENCE_S)
 
     def close(self) -> None:
         """Close the connection."""
         if self._connection is not None:
             self._connection.close()
 
-    def probe(self) -> None:
-        """Send a request that is not measured. After its response the service has read all earlier requests."""
-        self._call(Operation.ME, "GET", "/me", None, Measured())
-
-    def measure(self, effort: Effort, operations: Collection[Operation]) -> Measured:
+    def measure(self, operations: Collection[Operation], *, rounds: int, patience_s: float = PATIENCE_S) -> Measured:
         """Run all operations round by round, then wait for their deliveries, mails and expiries."""
-        self._wait_at_most(effort.answer_s)
         measured = Measured()
         booked: dict[str, tuple[str, float]] = {}
         expiring = self._begin_expiry() if Operation.EXPIRY in operations else None
-        until = time.perf_counter() + effort.budget_s
-        for number in range(effort.rounds):
-            if number and time.perf_counter() > until:
-                break
-            time.sleep(effort.pause_s)
+        for _ in range(rounds):
             self._round(operations, measured, booked)
-        self._await_consequences(operations, measured, booked, effort.patience_s)
+        self._await_consequences(operations, measured, booked, patience_s)
         if expiring:
-            self._await_expiry(*expiring, measured, effort.patience_s)
+            self._await_expiry(*expiring, measured, patience_s)
         self._to_cancel.extend(booked)  # a cancellation no longer affects their mails, which were sent
         return measured
-
-    def _wait_at_most(self, seconds: float) -> None:
-        """Limit the wait for each response, on the open connection and on the next one."""
-        assert self._connection is not None
-        self._connection.timeout = seconds
-        if self._connection.sock is not None:
-            self._connection.sock.settimeout(seconds)
 
     def _round(
         self, operations: Collection[Operation], measured: Measured, booked: dict[str, tuple[str, float]]
@@ -188,7 +154,7 @@ class Neighbour:
         headers = {"Authorization": f"Bearer {self.key}"}
         if body is not None:
             headers |= {"Content-Type": "application/json", "Idempotency-Key": f"{self.world.org}-{time.time_ns()}"}
-        sent = time.perf_counter()
+        sent, before = time.perf_counter(), self._count()
         try:
             content = None if body is None else orjson.dumps(body)
             self._connection.request(method, f"/api/v1{path}", body=content, headers=headers)
@@ -199,11 +165,14 @@ class Neighbour:
             measured.failures.append(f"{operation}: no answer ({type(error).__name__})")
             measured.add(operation, time.perf_counter() - sent)
             return None
-        measured.add(operation, time.perf_counter() - sent)
+        measured.add(operation, time.perf_counter() - sent, self._count() - before)
         if answer.status >= 300:
             measured.failures.append(f"{operation}: answered {answer.status} {content[:120]!r}")
             return None
         return orjson.loads(content)
+
+    def _count(self) -> int:
+        return self.answered.value if self.answered else 0
 
     # Results ---------------------------------------------------------------------------------------------------
 
@@ -270,9 +239,3 @@ class Neighbour:
     @property
     def _url(self) -> str:
         return self.world.database.url.render_as_string(hide_password=False)
-
-
-@contextmanager
-def nothing(_: Any) -> Iterator[None]:
-    """Run the body without a misbehaviour."""
-    yield

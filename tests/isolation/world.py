@@ -1,9 +1,8 @@
 """The service with two organizations: the offender, and its neighbour, whose operations are measured."""
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,15 +20,12 @@ from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
 from booking_core.models.events import EventType
 from isolation import bulk
-from isolation.operations import READS, Effort, Neighbour, Operation
-from isolation.processes import Crowd, Plant, ServiceProcess, crowd, request
+from isolation.operations import READS, Neighbour, Operation
+from isolation.processes import Plant, ServiceProcess, crowd, request
 
 DEPARTURES = 30
 HANGING = "hangs.example"
 """The mail server never responds about a recipient of this domain."""
-FIRST_REQUESTS = Effort(rounds=1, budget_s=20.0, patience_s=0.0)
-"""The first operations, during which the service compiles its statements."""
-_QUEUES = ("effects", "mails", "deliveries", "attempts", "webhook_leases", "refunds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +57,15 @@ class Scene:
         self._cancellations = cancellations
         self._stack = ExitStack()
         self._service: ServiceProcess | None = None
-        self._plants: tuple[Plant, ...] = ()
-        self.answers: Counter[str] = Counter()
-        """The statuses of the responses to the offender."""
 
     @property
     def is_sqlite(self) -> bool:
         return is_sqlite(self.url)
 
     @property
-    def port(self) -> int:
+    def _port(self) -> int:
         assert self._service is not None
         return self._service.port
-
-    @property
-    def service(self) -> ServiceProcess:
-        assert self._service is not None
-        return self._service
 
     def size(self, full: int, reduced: int) -> int:
         """Return the size of a misbehaviour in this run."""
@@ -140,17 +128,11 @@ class Scene:
     # The service -----------------------------------------------------------------------------------------------
 
     def start(self, plants: Sequence[Plant] = ()) -> None:
-        """Start or restart the service."""
-        self._plants = tuple(plants)
+        """Start the service, and run the neighbour's operations once: the service compiles its statements then."""
         bulk.analyze(self.url)
-        self.restart()
-
-    def restart(self) -> None:
-        """Restart the service in the middle of its work, and wait until it responds."""
-        self._kill()
-        self._service = ServiceProcess(self.settings, self.folder / "service.log", self._plants)
+        self._service = ServiceProcess(self.settings, self.folder / "service.log", plants)
         self.neighbour.connect(self._service.port)
-        self.neighbour.measure(FIRST_REQUESTS, (*READS, Operation.BOOK, Operation.CANCEL))
+        self.neighbour.measure((*READS, Operation.BOOK, Operation.CANCEL), rounds=1)
 
     @property
     def settings(self) -> Settings:
@@ -173,32 +155,14 @@ class Scene:
             self._service.kill()
             self._service = None
 
-    def forget_queues(self) -> None:
-        """Delete the offender's queues and endpoints."""
-        self._kill()
-        org = self.offender.world.org
-        with connect(self.url) as connection:
-            for table in _QUEUES:
-                connection.execute(f"DELETE FROM {table} WHERE organization_id = '{org}'")
-            connection.execute(
-                f"UPDATE webhook_endpoints SET status = 'disabled', deleted_at = {system_clock()}"
-                f" WHERE organization_id = '{org}' AND deleted_at IS NULL"
-            )
-            connection.execute(
-                f"UPDATE organizations SET timezone = 'Europe/Oslo', notify_staff = false WHERE id = '{org}'"
-            )
-
     # Parts of the offender -------------------------------------------------------------------------------------
 
-    def crowd(self, requests: Sequence[bytes], clients: int, **options: Any) -> AbstractContextManager[Any]:
-        """Let clients of the offender call the service while the body runs."""
-        return self._counted(Crowd(tuple(requests), clients, **options))
-
     @contextmanager
-    def _counted(self, plan: Crowd) -> Iterator[None]:
-        with crowd(self.port, plan) as statuses:
+    def crowd(self, requests: Sequence[bytes], clients: int) -> Iterator[None]:
+        """Let clients of the offender call the service while the body runs."""
+        with crowd(self._port, requests, clients) as self.neighbour.answered:
             yield
-        self.answers.update(statuses)
+        self.neighbour.answered = None
 
     def get(self, path: str) -> bytes:
         """Return a rendered request of the offender."""
