@@ -53,9 +53,9 @@ class CatalogImport:
     def _in_one_transaction(self) -> "Summary":
         with _deferred_interrupt() as raise_if_interrupted:
 
-            def progress(done: int, total: int) -> None:
+            def progress(count: int, total: int) -> None:
                 raise_if_interrupted()  # the transaction can still be rolled back
-                self.advance(done, total)
+                self.advance(count, total)
 
             return self.database.write(lambda tx: self._write(tx, progress=progress))
 
@@ -103,7 +103,9 @@ def report_partial_import(cli: Cli, tally: "Tally", *, dry_run: bool) -> Iterato
 def _progress_message(tally: "Tally") -> str:
     if not tally.has_begun:
         return "Nothing was imported."
-    parts = [f"{tally.done[kind]} of {count} {kind.replace('_', ' ')}" for kind, count in tally.total.items() if count]
+    parts = [
+        f"{tally.imported[kind]} of {count} {kind.replace('_', ' ')}" for kind, count in tally.total.items() if count
+    ]
     return f"Imported: {', '.join(parts)}. The rest was not imported."
 
 

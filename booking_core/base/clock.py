@@ -117,10 +117,10 @@ class Zone:
     def iso(self, at: int) -> str:
         """ISO 8601 to the second with the zone's offset at that instant, e.g. `2026-12-24T10:00:00+01:00`."""
         bucket, second = divmod(at // SECOND, _BUCKET_S)
-        known = self._buckets.get(bucket) or self._learn(bucket)
-        if known is None:
+        quarter = self._buckets.get(bucket) or self._learn(bucket)
+        if quarter is None:
             return self.wall(at).replace(microsecond=0).isoformat()
-        prefix, minute, suffix = known
+        prefix, minute, suffix = quarter
         return f"{prefix}{_TWO[minute + second // 60]}:{_TWO[second % 60]}{suffix}"
 
     def _learn(self, bucket: int) -> tuple[str, int, str] | None:
@@ -133,14 +133,14 @@ class Zone:
         start_s = bucket * _BUCKET_S
         if start_s < _BUCKETS_SINCE_S:
             return None
-        shown = datetime.fromtimestamp(start_s, self.info).isoformat()
+        first = datetime.fromtimestamp(start_s, self.info).isoformat()
         last = datetime.fromtimestamp(start_s + _BUCKET_S - 1, self.info).isoformat()
-        if shown[19:] != last[19:] or shown[:14] != last[:14]:
+        if first[19:] != last[19:] or first[:14] != last[:14]:
             return None
         if len(self._buckets) >= _BUCKETS_MAX:
             self._buckets.clear()
-        known = self._buckets[bucket] = (shown[:14], int(shown[14:16]), shown[19:])
-        return known
+        quarter = self._buckets[bucket] = (first[:14], int(first[14:16]), first[19:])
+        return quarter
 
     def wall(self, at: int) -> datetime:
         """Return the timestamp as an aware datetime of this zone."""

@@ -40,9 +40,9 @@ def parse(text: str) -> URL:
         url = make_url(f"{scheme}{separator}{user}{at}{rest[end:]}")
     except ValueError:  # a port that is no number
         raise ArgumentError("not a database URL") from None
-    parts = [match.groups("") if (match := _HOST.fullmatch(each)) else (each, "", "") for each in hosts.split(",")]
-    named = {"host": ",".join(a or b for a, b, _ in parts), "port": ",".join(port for _, _, port in parts)}
-    return url.update_query_dict({key: text for key, text in named.items() if key not in url.query and text.strip(",")})
+    parts = [match.groups("") if (match := _HOST.fullmatch(host)) else (host, "", "") for host in hosts.split(",")]
+    query = {"host": ",".join(a or b for a, b, _ in parts), "port": ",".join(port for _, _, port in parts)}
+    return url.update_query_dict({key: text for key, text in query.items() if key not in url.query and text.strip(",")})
 
 
 def schema_of(url: URL) -> str | None:
@@ -74,21 +74,21 @@ def parameters(url: URL) -> Parameters:
     """
     ports = {"port": _joined(url.query["port"])} if "port" in url.query else {}
     try:
-        _, found = _DIALECT.create_connect_args(url.difference_update_query(["port", "schema"]))
+        _, arguments = _DIALECT.create_connect_args(url.difference_update_query(["port", "schema"]))
     except (ArgumentError, ValueError):
         raise ValueError("must have as many ports as hosts, all of them numbers") from None
-    named = {key: _joined(value) for key, value in found.items()} | ports
-    if named.pop("ssl", "") == "true":  # libpq takes it in URLs, as JDBC writes it
-        named["sslmode"] = "require"
-    return _checked(named)
+    params = {key: _joined(value) for key, value in arguments.items()} | ports
+    if params.pop("ssl", "") == "true":  # libpq takes it in URLs, as JDBC writes it
+        params["sslmode"] = "require"
+    return _checked(params)
 
 
 def _joined(value: Any) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-def _checked(named: Parameters) -> Parameters:
-    lists = {key: named[key].split(",") for key in _LISTS if named.get(key, "").strip(",")}
+def _checked(params: Parameters) -> Parameters:
+    lists = {key: params[key].split(",") for key in _LISTS if params.get(key, "").strip(",")}
     count = max(len(lists.get(key, "1")) for key in ("host", "hostaddr"))
     for key, values in lists.items():
         if len(values) != count and not (key == "port" and len(values) == 1):
@@ -96,28 +96,28 @@ def _checked(named: Parameters) -> Parameters:
     if any(port and not (port.isdecimal() and 0 < int(port) <= _PORT_MAX) for port in lists.get("port", ())):
         raise ValueError(f"must have ports from 1 to {_PORT_MAX}")
     if count > 1:
-        named.setdefault("target_session_attrs", "read-write")
-    if named.get("target_session_attrs", "any") not in _SESSION_ATTRS:
+        params.setdefault("target_session_attrs", "read-write")
+    if params.get("target_session_attrs", "any") not in _SESSION_ATTRS:
         raise ValueError(f"must have a target_session_attrs of {', '.join(_SESSION_ATTRS)}")
-    return {key: value for key, value in named.items() if value.strip(",")}
+    return {key: value for key, value in params.items() if value.strip(",")}
 
 
-def has_several_servers(named: Parameters) -> bool:
+def has_several_servers(params: Parameters) -> bool:
     """Return whether the parameters name more than one server."""
-    return "," in named.get("host", "") + named.get("hostaddr", "")
+    return "," in params.get("host", "") + params.get("hostaddr", "")
 
 
-def servers(named: Parameters) -> list[str]:
+def servers(params: Parameters) -> list[str]:
     """Return each host with its port, for people."""
-    hosts = (named.get("host") or named.get("hostaddr") or "local socket").split(",")
-    ports = named.get("port", "").split(",")
-    each = ports if len(ports) == len(hosts) else ports * len(hosts)
-    return [f"{host}:{port}" if port else host for host, port in zip(hosts, each, strict=True)]
+    hosts = (params.get("host") or params.get("hostaddr") or "local socket").split(",")
+    ports = params.get("port", "").split(",")
+    host_ports = ports if len(ports) == len(hosts) else ports * len(hosts)
+    return [f"{host}:{port}" if port else host for host, port in zip(hosts, host_ports, strict=True)]
 
 
 def masked(url: str) -> str:
     """Return the URL without its password, also without one in the query, as libpq and Redis accept it."""
     parts = parse(url)
     hidden: dict[str, Any] = {name: "***" for name in parts.query if "password" in name.lower()}
-    shown = parts.update_query_dict(hidden).render_as_string(hide_password=True).replace("%2A%2A%2A", "***")
-    return shown.replace("%2C", ",") if parts.query.get("host") else shown
+    text = parts.update_query_dict(hidden).render_as_string(hide_password=True).replace("%2A%2A%2A", "***")
+    return text.replace("%2C", ",") if parts.query.get("host") else text

@@ -13,7 +13,7 @@ _ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 _GROUPS, _GROUP = 4, 4
 SEALED_FOR = "gift_card_code"
 _HASH = "gift_card_code_hash"
-_SHOWN = 4
+_HINT_LENGTH = 4
 
 
 def new_code() -> str:
@@ -28,7 +28,7 @@ def normalise_code(code: str) -> str:
 
 def last4(code: str) -> str:
     """Return the part of a code that is shown in lists."""
-    return normalise_code(code)[-_SHOWN:]
+    return normalise_code(code)[-_HINT_LENGTH:]
 
 
 def seal_code(secret_keys: SecretKeys, organization_id: str, gift_card_id: str, code: str) -> str:

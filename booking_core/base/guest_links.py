@@ -54,8 +54,8 @@ class ManageLinks:
         sign = self._signers.get(key_id) or self._signers.setdefault(key_id, self._keys.signer(key_id, PURPOSE))
         if sign is None:
             return None
-        found = self._organization + bytes.fromhex(booking_id.replace("-", ""))
-        token = binascii.b2a_base64(found + sign(found)[:_SECRET_BYTES], newline=False).translate(_URL_SAFE)
+        ids = self._organization + bytes.fromhex(booking_id.replace("-", ""))
+        token = binascii.b2a_base64(ids + sign(ids)[:_SECRET_BYTES], newline=False).translate(_URL_SAFE)
         return f"{self._address}{token.decode()}{self._cell}"
 
     def of(self, row: Linked, ends_at: int, at: int) -> str | None:
@@ -66,9 +66,9 @@ class ManageLinks:
 
 def gift_card_link(installation: Installation, organization_id: str, gift_card_id: str) -> str:
     """Return the link of a gift card's page, which shows its code. It opens while its secret key is live."""
-    found = b"".join(bytes.fromhex(each.replace("-", "")) for each in (organization_id, gift_card_id))
-    secret = installation.secret_keys.sign(GIFT_CARD_PURPOSE, found)
-    token = base64.urlsafe_b64encode(found + secret[:_SECRET_BYTES]).decode()
+    ids = b"".join(bytes.fromhex(row_id.replace("-", "")) for row_id in (organization_id, gift_card_id))
+    secret = installation.secret_keys.sign(GIFT_CARD_PURPOSE, ids)
+    token = base64.urlsafe_b64encode(ids + secret[:_SECRET_BYTES]).decode()
     return f"{installation.public_url}/gift-card/{token}{_cell_suffix(installation)}"
 
 

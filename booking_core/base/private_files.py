@@ -37,8 +37,8 @@ def replace(path: Path, content: bytes, *, draft: Path | None = None) -> None:
     Raises:
         OSError: it cannot be written; the former content stays.
     """
-    with replacing(path, draft=draft) as made:
-        made.write_bytes(content)
+    with replacing(path, draft=draft) as file:
+        file.write_bytes(content)
 
 
 @contextmanager
@@ -91,12 +91,12 @@ def tighten(paths: Iterable[Path]) -> list[tuple[Path, int, bool]]:
     Returns:
         Each file that was open to them, the mode it had, and whether it could be changed: only its owner can.
     """
-    found = []
+    open_files = []
     for path in paths:
         mode = _mode(path)
         if mode is not None and mode & ~FILE_MODE & 0o777:
-            found.append((path, mode, _change(path)))
-    return found
+            open_files.append((path, mode, _change(path)))
+    return open_files
 
 
 def _mode(path: Path) -> int | None:

@@ -198,12 +198,12 @@ def _cell(text: str) -> CellAddress:
 
 
 def _cells(text: str) -> tuple[CellAddress, ...]:
-    found = tuple(map(_cell, text.split()))
-    if len({each.name for each in found}) < len(found):
+    cells = tuple(map(_cell, text.split()))
+    if len({cell.name for cell in cells}) < len(cells):
         raise ValueError("must have each name once")
-    if len(found) > CELLS_MAX:
+    if len(cells) > CELLS_MAX:
         raise ValueError(f"must not have more than {CELLS_MAX} cells")
-    return found
+    return cells
 
 
 def _must_be(text: str) -> WrapValidator:
@@ -313,20 +313,20 @@ class Settings:
         Raises:
             SettingError: BOOKING_CELLS has no such cell.
         """
-        address = next((each for each in self.cells if each.name == name), None)
+        address = next((cell for cell in self.cells if cell.name == name), None)
         if address is None:
             raise SettingError(f"BOOKING_CELLS has no cell {name!r}")
-        own = replace(self, cell=name)
+        settings = replace(self, cell=name)
         if address.url:
-            return replace(own, database_url=address.url, database_direct_url=address.direct_url)
+            return replace(settings, database_url=address.url, database_direct_url=address.direct_url)
         schema = f"{_CELL_SCHEMA}{name}"
         direct = self.database_direct_url and database_urls.with_schema(self.database_direct_url, schema)
         url = database_urls.with_schema(self.database_url, schema)
-        return replace(own, database_url=url, database_direct_url=direct)
+        return replace(settings, database_url=url, database_direct_url=direct)
 
     def shown(self) -> dict[str, str]:
         """Return the effective settings by variable name, with secrets masked."""
-        return {variable(each.name): _shown(each.name, getattr(self, each.name)) for each in fields(self)}
+        return {variable(field.name): _shown(field.name, getattr(self, field.name)) for field in fields(self)}
 
     @property
     def is_sqlite(self) -> bool:
@@ -449,9 +449,9 @@ def _kept_secret(path: Path) -> list[str]:
     except OSError as error:
         raise SettingError(f"BOOKING_SECRET_KEY is not set, and {path} cannot be made: {error.strerror}") from None
     with os.fdopen(descriptor, "w") as file:
-        made = secrets.token_urlsafe(32)
-        file.write(made + "\n")
-    return [made]
+        key = secrets.token_urlsafe(32)
+        file.write(key + "\n")
+    return [key]
 
 
 def _read_secret(path: Path) -> list[str]:

@@ -186,15 +186,15 @@ def is_strong(key: str) -> bool:
     return (len(text) // 2 if _HEX.fullmatch(text) else len(text) * 3 // 4) >= _SECRET_BYTES
 
 
-def missing_key_ids(named: Iterable[str | None], *, neighbours_open: bool) -> set[str | None]:
+def missing_key_ids(key_ids: Iterable[str | None], *, neighbours_open: bool) -> set[str | None]:
     """Return the ids of the secret keys that are missing, among those that values of one kind name.
 
     Args:
-        named: the key id of each value that names no live key, and does not open.
+        key_ids: the key id of each value that names no live key, and does not open.
         neighbours_open: whether another value of the kind opens. Then a value whose key no other one names is damaged.
     """
-    counted = Counter(named)
-    return {each for each, values in counted.items() if not neighbours_open or (each is not None and values > 1)}
+    counted = Counter(key_ids)
+    return {key_id for key_id, values in counted.items() if not neighbours_open or (key_id is not None and values > 1)}
 
 
 class DamagedValue(ValueError):
@@ -227,9 +227,9 @@ class SecretKeys:
 
     def retaining(self, derived: Mapping[tuple[str, str], bytes]) -> "SecretKeys":
         """Return the same keys with derived keys of former ones."""
-        kept = copy(self)
-        kept._retained = {key: value for key, value in derived.items() if key[1] not in self._ids}
-        return kept
+        secret_keys = copy(self)
+        secret_keys._retained = {key: value for key, value in derived.items() if key[1] not in self._ids}
+        return secret_keys
 
     def _derive(self, index: int, purpose: str) -> bytes:
         return hmac.digest(self._keys[index], purpose.encode(), "sha256")

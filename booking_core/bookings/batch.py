@@ -171,8 +171,8 @@ def create_many(tx: Tx, creates: Sequence[CreateRequest], *, lock_wait: LockWait
         Unavailable: `is_locked`: a lock was not free in time. Nothing was done.
     """
     limit = [lock_wait.limit(tx.dialect)] if lock_wait else []
-    found = tx.pipeline(*limit, *first_queries(tx.dialect, creates, is_blocking=lock_wait is not None))[len(limit) :]
-    return decide_many(tx, creates, found, lock_wait=lock_wait)
+    results = tx.pipeline(*limit, *first_queries(tx.dialect, creates, is_blocking=lock_wait is not None))[len(limit) :]
+    return decide_many(tx, creates, results, lock_wait=lock_wait)
 
 
 def first_queries(dialect: Dialect, creates: Sequence[CreateRequest], *, is_blocking: bool = False) -> list[Query[Any]]:
@@ -183,23 +183,23 @@ def first_queries(dialect: Dialect, creates: Sequence[CreateRequest], *, is_bloc
     """
     names = [idempotency.lock_name(*create.key) for create in creates]
     wanted_holds = [(key, name) for create, name in zip(creates, names, strict=True) if (key := create.hold_key)]
-    wanted_references = {each for create in creates if (each := create.unique_reference)}
-    wanted: list[Query[Any]] = []
+    wanted_references = {reference for create in creates if (reference := create.unique_reference)}
+    queries: list[Query[Any]] = []
     if wanted_holds:  # locked before their departures, as everywhere
-        wanted.append(holds.locks_query(wanted_holds, blocking=is_blocking))
+        queries.append(holds.locks_query(wanted_holds, blocking=is_blocking))
     departure_keys = zip((create.departure_key for create in creates), names, strict=True)
-    wanted += [
+    queries += [
         idempotency.locks_query(dialect, [create.key for create in creates]),
         store.departures_query(departure_keys, blocking=is_blocking),
         store.contexts_query(_context_keys(creates)),
     ]
     if wanted_references:
-        wanted.append(store.references_query(dialect, wanted_references, blocking=is_blocking))
-        wanted.append(store.taken_query(wanted_references))
+        queries.append(store.references_query(dialect, wanted_references, blocking=is_blocking))
+        queries.append(store.taken_query(wanted_references))
     if len(creates) == 1 and not is_blocking and dialect.name != "sqlite":
         # The last lock. With several requests it waits until it is known which of them become bookings.
-        wanted.append(events.sequences_query(creates[0].organization_id))
-    return wanted
+        queries.append(events.sequences_query(creates[0].organization_id))
+    return queries
 
 
 def _context_keys(creates: Sequence[CreateRequest]) -> Iterator[dict[str, object]]:
@@ -215,14 +215,14 @@ def _context_keys(creates: Sequence[CreateRequest]) -> Iterator[dict[str, object
 
 
 def decide_many(
-    tx: Tx, creates: Sequence[CreateRequest], found: Iterable[Any], *, lock_wait: LockWait | None = None
+    tx: Tx, creates: Sequence[CreateRequest], results: Iterable[Any], *, lock_wait: LockWait | None = None
 ) -> list[CreateResult]:
     """Decide about the requests, collect the rows to write, and return the results as `create_many` does.
 
     Args:
-        found: the results of `first_queries`, in this transaction.
+        results: the results of `first_queries`, in this transaction.
     """
-    batch = _read(tx, creates, iter(found), is_blocking=lock_wait is not None)
+    batch = _read(tx, creates, iter(results), is_blocking=lock_wait is not None)
     for position in range(len(creates)):
         if position not in batch.results:
             _decide(batch, position)
@@ -230,14 +230,14 @@ def decide_many(
     return [_result(batch, position) for position in range(len(creates))]
 
 
-def _read(tx: Tx, creates: Sequence[CreateRequest], found: Iterator[Any], *, is_blocking: bool) -> Batch:
+def _read(tx: Tx, creates: Sequence[CreateRequest], results: Iterator[Any], *, is_blocking: bool) -> Batch:
     are_holds_named = any(create.hold_key for create in creates)
-    locked_holds = next(found) if are_holds_named else {}
-    has_lock = next(found)
-    batch = Batch(creates, departures=next(found), contexts=next(found))
+    locked_holds = next(results) if are_holds_named else {}
+    has_lock = next(results)
+    batch = Batch(creates, departures=next(results), contexts=next(results))
     if any(create.unique_reference for create in creates):
-        batch.references_locked, batch.references_taken = next(found), set(next(found))
-    for locked in found:
+        batch.references_locked, batch.references_taken = next(results), set(next(results))
+    for locked in results:
         batch.sequences = {creates[0].organization_id: locked}
     batch.results.update((i, IdempotencyInProgress()) for i, is_locked in enumerate(has_lock) if not is_locked)
     can_be_locked = not is_blocking and tx.dialect.name == "postgresql"
@@ -268,12 +268,14 @@ def _read_holds(tx: Tx, batch: Batch, locked: dict[HoldKey, Hold], *, can_be_loc
     batch.holds = locked
     batch.holds_locked_by_others = holds.existing(tx, missing) if missing and can_be_locked else ()
     batch.holds_at = at = max(context.at for context in batch.contexts.values())
-    own: dict[tuple[str, str], list[str]] = {}
+    hold_ids: dict[tuple[str, str], list[str]] = {}
     for (organization_id, hold_id), hold in locked.items():
         departure_key = organization_id, hold.departure_id
         if departure_key in batch.departures and holds.is_live(hold, at):
-            own.setdefault(departure_key, []).append(hold_id)
-    batch.held_by_others = {key: holds.seats_held_by_others(tx, *key, own=ids, at=at) for key, ids in own.items()}
+            hold_ids.setdefault(departure_key, []).append(hold_id)
+    batch.held_by_others = {
+        key: holds.seats_held_by_others(tx, *key, own_ids=ids, at=at) for key, ids in hold_ids.items()
+    }
 
 
 def _decide(batch: Batch, position: int) -> None:
@@ -377,20 +379,20 @@ def _lock_counters(tx: Tx, batch: Batch, lock_wait: LockWait | None) -> dict[str
 
     Without a lock wait, organizations whose counters another transaction has locked are left out.
     """
-    wanted: dict[str, tuple[int, int]] = {}
+    counts: dict[str, tuple[int, int]] = {}
     for accepted in batch.accepted:
-        numbers, sequences = wanted.get(accepted.create.organization_id, (0, 0))
-        wanted[accepted.create.organization_id] = numbers + 1, sequences + accepted.event_count
-    if not wanted:
+        numbers, sequences = counts.get(accepted.create.organization_id, (0, 0))
+        counts[accepted.create.organization_id] = numbers + 1, sequences + accepted.event_count
+    if not counts:
         return {}
     if not batch.sequences:
         if lock_wait is None:
-            return events.try_lock_sequences(tx, wanted)
+            return events.try_lock_sequences(tx, counts)
         if lock_wait.has_waited:
             tx.pipeline(lock_wait.limit(tx.dialect))
-        return events.lock_sequences(tx, wanted)
+        return events.lock_sequences(tx, counts)
     before = {}
-    for organization_id, (numbers, sequences) in wanted.items():
+    for organization_id, (numbers, sequences) in counts.items():
         if (locked := batch.sequences[organization_id]) is not None:
             events.advance(tx, organization_id, locked, numbers, sequences)
             before[organization_id] = (locked.last_booking_number, locked.last_event_sequence)
@@ -428,11 +430,11 @@ def _write_one(tx: Tx, accepted: AcceptedRequest, number: int, sequence: int, li
     create, draft = accepted.create, accepted.draft
     caller = create.caller
     row = drafts.build_row(draft, tokens.new_id(), caller.secret_keys.first_id, number)
-    shown = drafts.write(tx, draft, row, sequence)
+    rendered = drafts.write(tx, draft, row, sequence)
     if create.request.hold_id is not None:
         holds.take_over(tx, caller.organization.id, create.request.hold_id, row.id, at=draft.at)
     link = links.of(row, queries.ends_at(row), draft.at)
-    answer = Answer(rules.CREATED, rules.with_link(shown, link))
+    answer = Answer(rules.CREATED, rules.with_link(rendered, link))
     idempotency.keep(tx, caller, create.once, answer, at=draft.at)
     return answer
 

@@ -99,8 +99,8 @@ def cancel_rows(tx: Tx, actor: Actor, locked: Sequence[LockedBooking], cancellat
             customer_id = booking.details.customer_id
             restored.append(gift_cards.restore(tx, actor, redemption, customer_id=customer_id))
         row = _cancel_one(tx, actor, booking, payment, cancellation, at)
-        shown, extra = queries.render(actor.organization, booking.shown(row), at), {"reason": cancellation.reason}
-        new_events += [NewEvent(EventType.BOOKING_CANCELLED, row.id, shown, extra), *restored]
+        rendered, extra = queries.render(actor.organization, booking.shown(row), at), {"reason": cancellation.reason}
+        new_events += [NewEvent(EventType.BOOKING_CANCELLED, row.id, rendered, extra), *restored]
         rows.append(row)
     if rows:
         events.publish(tx, actor.organization, new_events, at=at)

@@ -57,9 +57,9 @@ def abandon(tx: Tx, installation: Installation, organization_id: str, booking_id
     It passes over bookings that are locked, such as by a payment in progress, and over bookings of locked departures.
     """
     details = due.lock_expired(tx, organization_id, booking_ids)
-    found = store.get_many(tx, organization_id, [each.id for each in details])
-    free = due.try_lock_departures(tx, organization_id, (row.departure_id for row in found.values()))
-    ready = [LockedBooking(found[each.id], each) for each in details if found[each.id].departure_id in free]
+    rows = store.get_many(tx, organization_id, [detail.id for detail in details])
+    free = due.try_lock_departures(tx, organization_id, (row.departure_id for row in rows.values()))
+    ready = [LockedBooking(rows[detail.id], detail) for detail in details if rows[detail.id].departure_id in free]
     locked = _up_to_second_gift_card(ready)
     if locked:
         actor = _worker(tx, installation, organization_id)
@@ -116,16 +116,16 @@ def cancel_departure_batch(
     if row.status == DepartureStatus.CANCELLED and not locked and first is None:
         return CancelledBatch([], 0)
     rows, remaining = _cancel_batch(tx, actor, row, locked, CancelReason(first or reason))
-    cancelled = (ShownBooking(each, 0, None) for each in rows)
-    return CancelledBatch([queries.render(actor.organization, each, actor.at) for each in cancelled], remaining)
+    cancelled = (ShownBooking(booking_row, 0, None) for booking_row in rows)
+    return CancelledBatch([queries.render(actor.organization, booking, actor.at) for booking in cancelled], remaining)
 
 
 def _lock_next(tx: Tx, actor: Actor, departure_id: str) -> tuple[list[LockedBooking], DepartureRow]:
     """Lock the next bookings to cancel, as many as one transaction may cancel, and then their departure."""
     organization_id = actor.organization.id
     details = store.lock_live(tx, organization_id, departure_id, BATCH)
-    found = store.get_many(tx, organization_id, [each.id for each in details])
-    locked = _up_to_second_gift_card([LockedBooking(found[each.id], each) for each in details])
+    rows = store.get_many(tx, organization_id, [detail.id for detail in details])
+    locked = _up_to_second_gift_card([LockedBooking(rows[detail.id], detail) for detail in details])
     return locked, departures.lock(tx, actor, departure_id)
 
 

@@ -23,19 +23,19 @@ def refusals(
     Args:
         for_sale: False leaves out `departure_closed`, for changes of a booking that need no seats.
     """
-    found = []
+    conflicts = []
     if departure.status == "cancelled":
-        found.append(Conflict("departure_cancelled", "The departure is cancelled."))
+        conflicts.append(Conflict("departure_cancelled", "The departure is cancelled."))
     if for_sale and departure.status == "closed":
-        found.append(Conflict("departure_closed", "The departure is closed for booking."))
+        conflicts.append(Conflict("departure_closed", "The departure is closed for booking."))
     elif for_sale and not pricing.tiers_of(departure):
-        found.append(Conflict("departure_closed", "The departure has no price, so it is closed for booking."))
-    own, lead = departure.hours_before_booking_closes, organization.hours_before_booking_closes
+        conflicts.append(Conflict("departure_closed", "The departure has no price, so it is closed for booking."))
+    hours, lead = departure.hours_before_booking_closes, organization.hours_before_booking_closes
     if at >= departure.starts_at:
-        found.append(Conflict("departure_started", "The departure has started."))
-    elif for_sale and at >= departures.closes_at(departure.starts_at, own, lead):
-        found.append(Conflict("departure_closed", "Booking of this departure has closed."))
-    return found
+        conflicts.append(Conflict("departure_started", "The departure has started."))
+    elif for_sale and at >= departures.closes_at(departure.starts_at, hours, lead):
+        conflicts.append(Conflict("departure_closed", "Booking of this departure has closed."))
+    return conflicts
 
 
 def refusals_of_seats(

@@ -60,17 +60,17 @@ def read(tx: Tx, actor: Actor, booking_id: str, *, is_locked: bool = False) -> L
     """
     details = store.get_details(tx, actor.organization.id, booking_id, lock=is_locked)
     # Read after the lock: the row has the changes of the previous holder.
-    found = store.get_shown(tx, actor.organization.id, booking_id) if details else None
-    if details is None or found is None:
+    booking = store.get_shown(tx, actor.organization.id, booking_id) if details else None
+    if details is None or booking is None:
         raise NotFound("There is no such booking.")
-    return LockedBooking(found.row, details, found.payment)
+    return LockedBooking(booking.row, details, booking.payment)
 
 
 def reread(tx: Tx, actor: Actor, booking_id: str) -> ShownBooking:
     """Return a booking with the changes of this transaction, also the changes of its payment."""
-    found = store.get_shown(tx, actor.organization.id, booking_id)
-    assert found is not None
-    return found
+    booking = store.get_shown(tx, actor.organization.id, booking_id)
+    assert booking is not None
+    return booking
 
 
 def instant(actor: Actor, *locked: LockedBooking) -> int:
@@ -80,8 +80,8 @@ def instant(actor: Actor, *locked: LockedBooking) -> int:
 
 def write(tx: Tx, actor: Actor, update: Update, row: BookingRow, **others: object) -> None:
     """Collect an update of a booking: the values of its changed row, and `others` for columns that are not shown."""
-    shown = {name: getattr(row, name) for name in update.sets if name not in others}
-    tx.update(update, organization_id=actor.organization.id, id=row.id, **shown, **others)
+    values = {name: getattr(row, name) for name in update.sets if name not in others}
+    tx.update(update, organization_id=actor.organization.id, id=row.id, **values, **others)
 
 
 def note(tx: Tx, actor: Actor, booking: LockedBooking, kind: TimelineKind, *, at: int, **data: object) -> None:
@@ -107,8 +107,8 @@ def publish(tx: Tx, actor: Actor, before: ShownBooking, after: ShownBooking, als
         also: events of the same transaction, which come after it.
     """
     at = after.row.updated_at
-    former, shown = (queries.render(actor.organization, each, at) for each in (before, after))
-    updated = events.updated(EventType.BOOKING_UPDATED, after.row.id, before=former, after=shown)
+    former, current = (queries.render(actor.organization, booking, at) for booking in (before, after))
+    updated = events.updated(EventType.BOOKING_UPDATED, after.row.id, before=former, after=current)
     new_events = [*([updated] if updated.extra["changes"] else []), *also]
     if new_events:
         events.publish(tx, actor.organization, new_events, at=at)
@@ -146,20 +146,20 @@ def render(actor: Actor, change: Change) -> bytes:
     if change.money is not None:
         currency, amounts = change.booking.row.currency, change.money._asdict()
         money = {"settlement": amounts.pop("settlement")}
-        money |= {name: None if each is None else rules.money(each, currency) for name, each in amounts.items()}
-    shown = {
+        money |= {name: None if amount is None else rules.money(amount, currency) for name, amount in amounts.items()}
+    presented = {
         "allowed": not change.refusals,
         "refusals": present_refusals(change.refusals),
         "booking": orjson.Fragment(queries.show(actor, change.booking)),
         "seats": change.seats,
         "money": money,
     }
-    return orjson.dumps(shown)
+    return orjson.dumps(presented)
 
 
 def present_refusals(refusals: Iterable[BookingError]) -> list[dict[str, Any]]:
     """Present each refusal once, though several checks may have it."""
-    shown: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for error in refusals:
         detail = error.details[0] if error.details else None
         presented = {
@@ -169,6 +169,6 @@ def present_refusals(refusals: Iterable[BookingError]) -> list[dict[str, Any]]:
             "message": str(error),
             "seats_available": error.seats_available if isinstance(error, InsufficientCapacity) else None,
         }
-        if presented not in shown:
-            shown.append(presented)
-    return shown
+        if presented not in results:
+            results.append(presented)
+    return results

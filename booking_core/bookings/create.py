@@ -116,8 +116,8 @@ def _write(tx: Tx, actor: Actor, draft: BookingDraft, booking_id: str, redeemed:
     row = row._replace(booking_number=number + 1)
     expiry = {}
     if is_pending:  # it keeps its seats until then (decision B8)
-        own = organization.pending_minutes
-        expiry["expires_at"] = at + (actor.installation.pending_minutes if own is None else own) * MINUTE
+        minutes = organization.pending_minutes
+        expiry["expires_at"] = at + (actor.installation.pending_minutes if minutes is None else minutes) * MINUTE
     extra_events = [redeemed.event] if redeemed else []
     drafts.write(tx, draft, row, sequence + 1, extra_events=extra_events, **expiry)
     if is_pending:

@@ -154,11 +154,11 @@ def write(
     organization, request = draft.organization, draft.request
     new_events = [_insert_customer(tx, draft)] if draft.is_new_customer else []
     _insert_booking(tx, draft, row, columns)
-    shown = queries.render(organization, ShownBooking(row, 0, None), draft.at)
-    new_events.append(NewEvent(EventType.BOOKING_CREATED, row.id, shown))
+    rendered = queries.render(organization, ShownBooking(row, 0, None), draft.at)
+    new_events.append(NewEvent(EventType.BOOKING_CREATED, row.id, rendered))
     new_events.extend(extra_events)
     if row.status == _CONFIRMED:
-        new_events.append(NewEvent(EventType.BOOKING_CONFIRMED, row.id, shown))
+        new_events.append(NewEvent(EventType.BOOKING_CONFIRMED, row.id, rendered))
         if request.send_confirmation_email is not False:
             outbox.enqueue(tx, organization.id, OutboxKind.BOOKING_CONFIRMATION_MAIL, row.id, at=draft.at)
         if request.notify_staff is not False and organization.notify_staff:
@@ -177,7 +177,7 @@ def write(
     )
     tx.tally("bookings", organization.slug)
     tx.tally("seats_sold", organization.slug, draft.quote.seats)
-    return shown
+    return rendered
 
 
 def _insert_customer(tx: Tx, draft: BookingDraft) -> NewEvent:

@@ -107,9 +107,9 @@ def preview_party(tx: Tx, actor: Actor, booking_id: str, party: Party) -> bytes:
         NotFound: the organization has no such booking.
     """
     booking = changes.read(tx, actor, booking_id)
-    found = store.read_departure(tx, actor.organization.id, booking.row.departure_id, at=actor.at)
-    assert found is not None
-    state = _State(booking, *found, actor.at, payments.get(tx, actor, booking_id))
+    departure_and_seats = store.read_departure(tx, actor.organization.id, booking.row.departure_id, at=actor.at)
+    assert departure_and_seats is not None
+    state = _State(booking, *departure_and_seats, actor.at, payments.get(tx, actor, booking_id))
     refused: list[BookingError] = list(_refusals(actor, state))
     try:
         plan = _plan(actor, state, party)
@@ -213,7 +213,7 @@ def _payment(state: _State, quoted: PartyQuote) -> tuple[str, str, str]:
 def _money(state: _State, row: BookingRow, released: Release) -> ChangedMoney:
     before = state.booking.row
     gift_card_refund = before.gift_card_minor - row.gift_card_minor
-    price_before, price = (each.subtotal_minor - each.discount_minor for each in (before, row))
+    price_before, price = (version.subtotal_minor - version.discount_minor for version in (before, row))
     return ChangedMoney(
         settlement=_settlement(before, row, released, gift_card_refund),
         price_difference=price - price_before,
@@ -239,13 +239,13 @@ def _settlement(before: BookingRow, row: BookingRow, released: Release, gift_car
 
 def _change(state: _State, plan: _Plan) -> Change:
     """Return the booking as it is read after the change, without the money that is released from its payment."""
-    shown, released_minor = state.booking.shown(plan.row), plan.release.amount_minor
+    booking, released_minor = state.booking.shown(plan.row), plan.release.amount_minor
     if state.payment is not None:
         amount_minor = state.payment.amount_minor - released_minor
         payment = state.payment._replace(amount_minor=amount_minor, status=plan.row.payment_status)
         recorded_minor = state.booking.details.recorded_minor - (released_minor if state.is_by_hand else 0)
-        shown = ShownBooking(plan.row, recorded_minor, payment)
-    return Change(shown, plan.quote.seats, plan.money)
+        booking = ShownBooking(plan.row, recorded_minor, payment)
+    return Change(booking, plan.quote.seats, plan.money)
 
 
 # Writing ---------------------------------------------------------------------------------------------------------

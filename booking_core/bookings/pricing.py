@@ -95,14 +95,14 @@ def evaluate(
         problems.append(_add_ons_app_disabled())
         add_ons = ()
     offered = _add_ons(departure.add_ons) if add_ons else {}
-    for i, wanted in enumerate(add_ons):
-        add_on = offered.get(wanted.id)
+    for i, requested in enumerate(add_ons):
+        add_on = offered.get(requested.id)
         if add_on is None:
             problems.append(_unknown_line(f"add_ons.{i}.id", "add-on", "unknown_add_on", offered))
             continue
-        subtotal += add_on.price_minor * wanted.count
+        subtotal += add_on.price_minor * requested.count
         price = money(add_on.price_minor, currency)
-        add_on_lines.append({"id": wanted.id, "label": add_on.label, "count": wanted.count, "unit_price": price})
+        add_on_lines.append({"id": requested.id, "label": add_on.label, "count": requested.count, "unit_price": price})
     if subtotal > AMOUNT_MINOR_MAX:
         problems.append(_amount_overflow())
     return Quote(orjson.dumps(guest_lines).decode(), orjson.dumps(add_on_lines).decode(), seats, subtotal), problems
@@ -132,13 +132,13 @@ def list_price(row: BookingRow, departure: LockedDeparture) -> int | None:
     It is None where the departure has another currency, or does not offer one of the tiers and add-ons.
     """
     tiers = tiers_of(departure)
-    known = {f"tier {tier_id}": tier.price_minor for tier_id, tier in tiers.items()}
-    known |= {f"add-on {each}": add_on.price_minor for each, add_on in _add_ons(departure.add_ons).items()}
-    wanted = [(f"tier {line['tier_id']}", line["count"]) for line in orjson.loads(row.guests)]
-    wanted += [(f"add-on {line['id']}", line["count"]) for line in orjson.loads(row.add_ons)]
-    if departure.currency != row.currency or any(name not in known for name, _ in wanted):
+    prices = {f"tier {tier_id}": tier.price_minor for tier_id, tier in tiers.items()}
+    prices |= {f"add-on {add_on_id}": add_on.price_minor for add_on_id, add_on in _add_ons(departure.add_ons).items()}
+    counts = [(f"tier {line['tier_id']}", line["count"]) for line in orjson.loads(row.guests)]
+    counts += [(f"add-on {line['id']}", line["count"]) for line in orjson.loads(row.add_ons)]
+    if departure.currency != row.currency or any(name not in prices for name, _ in counts):
         return None
-    total: int = sum(known[name] * count for name, count in wanted)
+    total: int = sum(prices[name] * count for name, count in counts)
     return total
 
 
@@ -235,13 +235,13 @@ def quote_party(
     if departure.currency != row.currency:
         raise Unprocessable.at("guests", f"The departure is sold in {departure.currency}.", "currency_mismatch")
     tiers, sold, sold_add_ons = tiers_of(departure), orjson.loads(row.guests), orjson.loads(row.add_ons)
-    wanted = _counts((line.tier_id, line.count) for line in guests)
+    counts = _counts((line.tier_id, line.count) for line in guests)
     before = _stored_counts(sold, "tier_id")
-    differences = {tier_id: wanted[tier_id] - before[tier_id] for tier_id in (*wanted, *before)}
+    differences = {tier_id: counts[tier_id] - before[tier_id] for tier_id in (*counts, *before)}
     for tier_id, difference in differences.items():
         if difference and tier_id not in tiers:
             raise _unknown_line(_field("guests", "tier_id", guests, tier_id), "price tier", "unknown_tier", tiers)
-    guest_lines = _lines(sold, wanted, tiers, ("tier_id", "tier_label"), row.currency)
+    guest_lines = _lines(sold, counts, tiers, ("tier_id", "tier_label"), row.currency)
     add_on_lines = _changed_add_ons(organization, departure, sold_add_ons, add_ons)
     subtotal = sum(line["count"] * line["unit_price"]["amount_minor"] for line in (*guest_lines, *add_on_lines))
     if subtotal > AMOUNT_MINOR_MAX:
@@ -275,8 +275,8 @@ def _stored_counts(lines: Iterable[Line], key: str) -> Counter[str]:
 
 def _field(name: str, key: str, lines: Sequence[Any], line_id: str) -> str:
     """Return the field of a line, or the field of all lines when the request leaves it out."""
-    found = (f"{name}.{i}.{key}" for i, line in enumerate(lines) if getattr(line, key) == line_id)
-    return next(found, name)
+    fields = (f"{name}.{i}.{key}" for i, line in enumerate(lines) if getattr(line, key) == line_id)
+    return next(fields, name)
 
 
 def _changed_add_ons(
@@ -285,36 +285,36 @@ def _changed_add_ons(
     if add_ons is None:
         return sold
     offered, before = _add_ons(departure.add_ons), _stored_counts(sold, "id")
-    wanted = _counts((line.id, line.count) for line in add_ons)
-    added = [line_id for line_id, count in wanted.items() if count > before[line_id]]
+    counts = _counts((line.id, line.count) for line in add_ons)
+    added = [line_id for line_id, count in counts.items() if count > before[line_id]]
     if added and not organization.add_ons_app:
         raise _add_ons_app_disabled()
     for line_id in added:
         if line_id not in offered:
             raise _unknown_line(_field("add_ons", "id", add_ons, line_id), "add-on", "unknown_add_on", offered)
-    return _lines(sold, wanted, offered, ("id", "label"), departure.currency)
+    return _lines(sold, counts, offered, ("id", "label"), departure.currency)
 
 
 def _lines(
     sold: Sequence[Line],
-    wanted: Mapping[str, int],
+    counts: Mapping[str, int],
     offered: Mapping[str, Tier] | Mapping[str, AddOn],
     names: tuple[str, str],
     currency: str,
 ) -> list[Line]:
     """Return the lines of the wanted counts: those that were sold, then the others at their present price."""
     lines: list[Line] = []
-    for line_id, count in wanted.items():
-        left = count
+    for line_id, count in counts.items():
+        remaining = count
         for line in sold:
-            kept = min(left, line["count"]) if line[names[0]] == line_id else 0
-            if kept:
-                lines.append(line | {"count": kept})
-                left -= kept
-        if left:
+            reused = min(remaining, line["count"]) if line[names[0]] == line_id else 0
+            if reused:
+                lines.append(line | {"count": reused})
+                remaining -= reused
+        if remaining:
             price = money(offered[line_id].price_minor, currency)
-            new: Line = {names[0]: line_id, names[1]: offered[line_id].label, "count": left, "unit_price": price}
-            if lines and lines[-1] | {"count": left} == new:  # the same but for the count
+            new: Line = {names[0]: line_id, names[1]: offered[line_id].label, "count": remaining, "unit_price": price}
+            if lines and lines[-1] | {"count": remaining} == new:  # the same but for the count
                 new["count"] += lines.pop()["count"]
             lines.append(new)
     return lines

@@ -163,8 +163,8 @@ def ends_at(row: BookingRow | LockedDeparture) -> int:
 def show(actor: Actor, booking: ShownBooking) -> bytes:
     """Render the booking as JSON, as it is read: with the guest's link when the actor may see it, and with the terms of
     a cancellation now."""
-    link, shown = _links(actor), render(actor.organization, booking, actor.at)
-    return rules.with_link(shown, link(booking.row)) if link else shown
+    link, rendered = _links(actor), render(actor.organization, booking, actor.at)
+    return rules.with_link(rendered, link(booking.row)) if link else rendered
 
 
 def render(organization: Organization, booking: ShownBooking, at: int) -> bytes:
@@ -232,14 +232,14 @@ def _render_terms(
     late_percent: int,
 ) -> bytes:
     """Return the terms as JSON. Most bookings of one departure have the same."""
-    shown = {
+    terms = {
         "allowed": not is_cancelled,
         "refundable_amount": rules.money(refund_minor, currency),
         "gift_card_amount": rules.money(gift_card_minor, currency),
         "until": zone.iso(max(0, until)),
         "late_percent": late_percent,
     }
-    return orjson.dumps(shown)
+    return orjson.dumps(terms)
 
 
 # Departures as staff sees them ---------------------------------------------------------------------------------------
@@ -253,8 +253,8 @@ def find_departures(
     Raises:
         Unprocessable: the window is reversed, or wider than 92 days.
     """
-    found = departures.find_available(tx, actor, date_from=date_from, date_to=date_to, experience_id=experience_id)
-    return _with_bookings(tx, actor, found["data"])
+    available = departures.find_available(tx, actor, date_from=date_from, date_to=date_to, experience_id=experience_id)
+    return _with_bookings(tx, actor, available["data"])
 
 
 def get_departure(tx: Tx, actor: Actor, departure_id: str) -> JsonObject:
@@ -263,19 +263,19 @@ def get_departure(tx: Tx, actor: Actor, departure_id: str) -> JsonObject:
     Raises:
         NotFound: the organization has no such departure.
     """
-    (shown,) = _with_bookings(tx, actor, [departures.get(tx, actor, departure_id)])
-    return shown
+    (departure,) = _with_bookings(tx, actor, [departures.get(tx, actor, departure_id)])
+    return departure
 
 
-def _with_bookings(tx: Tx, actor: Actor, shown: Sequence[JsonObject]) -> list[JsonObject]:
-    ids = [each["id"] for each in shown]
+def _with_bookings(tx: Tx, actor: Actor, presented: Sequence[JsonObject]) -> list[JsonObject]:
+    ids = [departure["id"] for departure in presented]
     if not ids:
         return []
     details = store.departure_details(tx, actor.organization.id, ids)
-    counts: dict[str, JsonObject] = {each: dict.fromkeys(map(str, BookingStatus), 0) for each in ids}
+    counts: dict[str, JsonObject] = {departure_id: dict.fromkeys(map(str, BookingStatus), 0) for departure_id in ids}
     for counted in store.count_by_status(tx, actor.organization.id, ids):
         counts[counted.departure_id][counted.status] = counted.bookings
-    return [_with_counts(each, details[each["id"]], counts[each["id"]]) for each in shown]
+    return [_with_counts(departure, details[departure["id"]], counts[departure["id"]]) for departure in presented]
 
 
 def _with_counts(departure: JsonObject, details: store.DepartureDetails, bookings: JsonObject) -> JsonObject:
@@ -289,10 +289,10 @@ def _with_counts(departure: JsonObject, details: store.DepartureDetails, booking
 
 def live_bookings(tx: Tx, actor: Actor, departure_id: str) -> list[JsonObject]:
     """Return the pending and confirmed bookings of a departure in the shape of the API, sorted by number."""
-    found = store.find_live(tx, actor.organization.id, departure_id)
-    found.sort(key=lambda each: (each.row.booking_number or 0, each.row.id))
+    bookings = store.find_live(tx, actor.organization.id, departure_id)
+    bookings.sort(key=lambda booking: (booking.row.booking_number or 0, booking.row.id))
     present = shown_presenter(actor, with_links=False)
-    plain: list[JsonObject] = orjson.loads(orjson.dumps(list(map(present, found))))
+    plain: list[JsonObject] = orjson.loads(orjson.dumps(list(map(present, bookings))))
     return plain
 
 
@@ -313,7 +313,11 @@ def count_live_bookings(tx: Tx, actor: Actor, departure_ids: Sequence[str]) -> l
         if counted.status != BookingStatus.CANCELLED:
             bookings[counted.departure_id] += counted.bookings
             seats[counted.departure_id] += counted.seats
-    return [LiveBookingCount(each, bookings[each], seats[each]) for each in departure_ids if bookings[each]]
+    return [
+        LiveBookingCount(departure_id, bookings[departure_id], seats[departure_id])
+        for departure_id in departure_ids
+        if bookings[departure_id]
+    ]
 
 
 def manifest(tx: Tx, actor: Actor, departure_id: str) -> JsonObject:
@@ -322,8 +326,8 @@ def manifest(tx: Tx, actor: Actor, departure_id: str) -> JsonObject:
     Raises:
         NotFound: the organization has no such departure.
     """
-    shown: JsonObject = orjson.loads(render_manifest(tx, actor, departure_id, limit=COUNT_MAX))
-    return shown
+    presented: JsonObject = orjson.loads(render_manifest(tx, actor, departure_id, limit=COUNT_MAX))
+    return presented
 
 
 def render_manifest(tx: Tx, actor: Actor, departure_id: str, *, limit: int = MANIFEST_BOOKINGS_MAX) -> bytes:
@@ -336,29 +340,31 @@ def render_manifest(tx: Tx, actor: Actor, departure_id: str, *, limit: int = MAN
     departure = get_departure(tx, actor, departure_id)
     if departure["bookings"]["pending"] + departure["bookings"]["confirmed"] > limit:
         raise Conflict("manifest_too_large", f"The departure has more than {limit} bookings: list them instead.")
-    found = store.find_live(tx, actor.organization.id, departure_id)
-    found.sort(key=lambda each: ((each.row.guest_name or "").casefold(), each.row.booking_number or 0, each.row.id))
-    rows = [each.row for each in found]
-    unpaid = [rules.unpaid_minor(each.row, each.recorded_minor) for each in found]
+    bookings = store.find_live(tx, actor.organization.id, departure_id)
+    bookings.sort(
+        key=lambda booking: ((booking.row.guest_name or "").casefold(), booking.row.booking_number or 0, booking.row.id)
+    )
+    rows = [booking.row for booking in bookings]
+    unpaid = [rules.unpaid_minor(booking.row, booking.recorded_minor) for booking in bookings]
     head = orjson.dumps({"departure": departure, "totals": _totals(rows, unpaid)})
-    return head[:-1] + b',"data":[' + b",".join(_render_entries(actor, found, unpaid)) + b"]}"
+    return head[:-1] + b',"data":[' + b",".join(_render_entries(actor, bookings, unpaid)) + b"]}"
 
 
-def _render_entries(actor: Actor, found: Sequence[ShownBooking], unpaid_minor: Sequence[int]) -> Iterator[bytes]:
+def _render_entries(actor: Actor, bookings: Sequence[ShownBooking], unpaid_minor: Sequence[int]) -> Iterator[bytes]:
     """Render each entry separately: one call for all of them would hold every other thread of the process."""
     present = shown_presenter(actor, with_links=False)
-    for booking, left in zip(found, unpaid_minor, strict=True):
-        yield orjson.dumps(present(booking) | {"unpaid": rules.money(left, booking.row.currency)})
+    for booking, unpaid in zip(bookings, unpaid_minor, strict=True):
+        yield orjson.dumps(present(booking) | {"unpaid": rules.money(unpaid, booking.row.currency)})
 
 
 def _totals(rows: Sequence[BookingRow], unpaid_minor: Sequence[int]) -> JsonObject:
     guests: Counter[str] = Counter()
     add_ons: Counter[str] = Counter()
     unpaid: Counter[str] = Counter()
-    for row, left in zip(rows, unpaid_minor, strict=True):
+    for row, amount_minor in zip(rows, unpaid_minor, strict=True):
         guests.update(_counts(row.guests, "tier_label"))
         add_ons.update(_counts(row.add_ons, "label"))
-        unpaid[row.currency] += left
+        unpaid[row.currency] += amount_minor
     return {
         "bookings": len(rows),
         "checked_in": sum(row.checked_in_at is not None for row in rows),

@@ -29,10 +29,10 @@ def quote(tx: Tx, actor: Actor, order: BookingOrder, *, key: str | None = None) 
         NotFound: the organization has no such departure.
     """
     organization, at = actor.organization, actor.at
-    found = store.read_departure(tx, organization.id, order.departure_id, at=at, hold_id=order.hold_id)
-    if found is None:
+    departure_and_seats = store.read_departure(tx, organization.id, order.departure_id, at=at, hold_id=order.hold_id)
+    if departure_and_seats is None:
         raise NotFound("There is no such departure.")
-    departure, seats_held = found
+    departure, seats_held = departure_and_seats
     priced, problems = pricing.evaluate(organization, departure, order.guests, order.add_ons or ())
     refusals: list[BookingError] = []
     if order.external_reference is not None and order.external_reference_unique:
@@ -65,8 +65,8 @@ def _booked_with(tx: Tx, actor: Actor, key: str) -> str | None:
     stored = idempotency.find_answer(tx, actor, key)
     if stored is None or stored.status != CREATED:
         return None
-    made = orjson.loads(stored.body)
-    booking = made.get("booking", made)  # a checkout has its booking in it
+    answer = orjson.loads(stored.body)
+    booking = answer.get("booking", answer)  # a checkout has its booking in it
     return str(booking["id"]) if "booking_number" in booking else None
 
 

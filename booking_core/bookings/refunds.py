@@ -55,20 +55,20 @@ def record_elsewhere(
 
 def _publish(tx: Tx, returned: Sequence[Returned]) -> None:
     """Publish returned money, the organizations in the order of their ids: their counters are locked together."""
-    of = sorted((each for each in returned if each.amount_minor), key=lambda each: each.refund.organization_id)
-    groups = {owner: list(group) for owner, group in groupby(of, lambda each: each.refund.organization_id)}
+    of = sorted((item for item in returned if item.amount_minor), key=lambda item: item.refund.organization_id)
+    groups = {owner: list(group) for owner, group in groupby(of, lambda item: item.refund.organization_id)}
     owners = {owner: organizations.by_id(tx, owner) for owner in groups}
     new_events = {owner: _new_events(tx, owners[owner], group) for owner, group in groups.items()}
-    wanted = {owner: (0, len(of_owner)) for owner, of_owner in new_events.items()}
-    last = events.lock_sequences(tx, wanted) if wanted else {}
+    counts = {owner: (0, len(of_owner)) for owner, of_owner in new_events.items()}
+    last = events.lock_sequences(tx, counts) if counts else {}
     for owner, of_owner in new_events.items():
         for sequence, (event, at) in enumerate(of_owner, start=last[owner][1] + 1):
             events.append(tx, owners[owner], event, sequence=sequence, at=at)
 
 
 def _new_events(tx: Tx, organization: Organization, returned: Sequence[Returned]) -> list[tuple[NewEvent, int]]:
-    bookings = store.get_many_shown(tx, organization.id, [each.refund.booking_id for each in returned])
-    return [(_refunded(organization, bookings[each.refund.booking_id], each), each.refund.at) for each in returned]
+    bookings = store.get_many_shown(tx, organization.id, [item.refund.booking_id for item in returned])
+    return [(_refunded(organization, bookings[item.refund.booking_id], item), item.refund.at) for item in returned]
 
 
 def _refunded(organization: Organization, after: ShownBooking, returned: Returned) -> NewEvent:

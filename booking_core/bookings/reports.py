@@ -95,18 +95,18 @@ def get_report(tx: Tx, actor: Actor, *, date_from: date, date_to: date) -> JsonO
     organization = actor.organization
     zone, today = organization.zone, organization.zone.wall(actor.at).date()
     departures.window(zone, date_from, date_to, field="to")
-    days = [date_from + timedelta(each) for each in range((date_to - date_from).days + 1)]
-    past, ahead = ([each for each in days if each <= today], [each for each in days if each >= today])
+    days = [date_from + timedelta(offset) for offset in range((date_to - date_from).days + 1)]
+    past, ahead = ([day for day in days if day <= today], [day for day in days if day >= today])
 
     def rows(statement: Statement, of: Sequence[date]) -> Sequence[Any]:
-        spans = ({"day": str(each), "starts_at": zone.day_start(each), "ends_at": zone.day_end(each)} for each in of)
+        spans = ({"day": str(day), "starts_at": zone.day_start(day), "ends_at": zone.day_end(day)} for day in of)
         return tx.all(statement, organization_id=organization.id, days=as_json(spans)) if of else ()
 
     sales, occupancy = map(_Sale._make, rows(_SALES, past)), map(_Occupancy._make, rows(_OCCUPANCY, ahead))
-    titles = {each[0]: each for each in tx.all(_EXPERIENCES, organization_id=organization.id)}
-    shown = {"slug": organization.slug, "name": organization.name, "timezone": organization.timezone}
+    titles = {row[0]: row for row in tx.all(_EXPERIENCES, organization_id=organization.id)}
+    presented = {"slug": organization.slug, "name": organization.name, "timezone": organization.timezone}
     period = {"from": str(date_from), "to": str(date_to), "today": str(today)}
-    return {"organization": shown, **period, **_present(list(sales), list(occupancy), titles, past, ahead)}
+    return {"organization": presented, **period, **_present(list(sales), list(occupancy), titles, past, ahead)}
 
 
 def _present(
@@ -116,23 +116,23 @@ def _present(
     past: Sequence[date],
     ahead: Sequence[date],
 ) -> JsonObject:
-    by_day, by_experience = _grouped(sales, lambda each: each.day), _grouped(sales, lambda each: each.experience_id)
-    ahead_by_experience = _grouped(occupancy, lambda each: each.experience_id)
-    cancelled = [each for each in sales if each.status == BookingStatus.CANCELLED]
+    by_day, by_experience = _grouped(sales, lambda sale: sale.day), _grouped(sales, lambda sale: sale.experience_id)
+    ahead_by_experience = _grouped(occupancy, lambda row: row.experience_id)
+    cancelled = [sale for sale in sales if sale.status == BookingStatus.CANCELLED]
     experiences = [
-        {"id": each[0], "slug": each[1], "title": each[2]}
-        | _sold(by_experience[each[0]])
-        | {"occupancy": _seats(ahead_by_experience[each[0]], ahead)}
-        for each in titles.values()
-        if by_experience[each[0]] or ahead_by_experience[each[0]]
+        {"id": experience[0], "slug": experience[1], "title": experience[2]}
+        | _sold(by_experience[experience[0]])
+        | {"occupancy": _seats(ahead_by_experience[experience[0]], ahead)}
+        for experience in titles.values()
+        if by_experience[experience[0]] or ahead_by_experience[experience[0]]
     ]
     return {
         "totals": _sold(sales) | _full(occupancy),
-        "days": [{"date": str(each)} | _sold(by_day[str(each)]) for each in past],
-        "experiences": sorted(experiences, key=lambda each: (-each["bookings"], each["title"])),
+        "days": [{"date": str(day)} | _sold(by_day[str(day)]) for day in past],
+        "experiences": sorted(experiences, key=lambda experience: (-experience["bookings"], experience["title"])),
         "cancellations": [
             {"reason": reason} | _summed(group)
-            for reason, group in sorted(_grouped(cancelled, lambda each: each.cancel_reason or "").items())
+            for reason, group in sorted(_grouped(cancelled, lambda sale: sale.cancel_reason or "").items())
         ],
         "occupancy": _seats(occupancy, ahead),
     }
@@ -140,37 +140,37 @@ def _present(
 
 def _grouped(rows: Iterable[T], key: Callable[[T], str]) -> defaultdict[str, list[T]]:
     groups: defaultdict[str, list[T]] = defaultdict(list)
-    for each in rows:
-        groups[key(each)].append(each)
+    for row in rows:
+        groups[key(row)].append(row)
     return groups
 
 
 def _sold(sales: Iterable[_Sale]) -> JsonObject:
     """Return the sums of the confirmed bookings, and the numbers of the others."""
-    by_status = _grouped(sales, lambda each: each.status)
-    pending, cancelled = (sum(each.bookings for each in by_status[status]) for status in ("pending", "cancelled"))
+    by_status = _grouped(sales, lambda sale: sale.status)
+    pending, cancelled = (sum(sale.bookings for sale in by_status[status]) for status in ("pending", "cancelled"))
     return _summed(by_status[BookingStatus.CONFIRMED]) | {"pending": pending, "cancelled": cancelled}
 
 
 def _summed(sales: Sequence[_Sale]) -> JsonObject:
     amounts: Counter[str] = Counter()
-    for each in sales:
-        amounts[each.currency] += each.amount_minor
+    for sale in sales:
+        amounts[sale.currency] += sale.amount_minor
     return {
-        "bookings": sum(each.bookings for each in sales),
-        "seats": sum(each.seats for each in sales),
+        "bookings": sum(sale.bookings for sale in sales),
+        "seats": sum(sale.seats for sale in sales),
         "amounts": [rules.money(amount, currency) for currency, amount in sorted(amounts.items())],
     }
 
 
 def _full(occupancy: Sequence[_Occupancy]) -> JsonObject:
     return {
-        "departures": sum(each.departures for each in occupancy),
-        "seats_sold": sum(each.seats_sold for each in occupancy),
-        "seats_total": sum(each.seats_total for each in occupancy),
+        "departures": sum(row.departures for row in occupancy),
+        "seats_sold": sum(row.seats_sold for row in occupancy),
+        "seats_total": sum(row.seats_total for row in occupancy),
     }
 
 
 def _seats(occupancy: Iterable[_Occupancy], days: Sequence[date]) -> list[JsonObject]:
-    by_day = _grouped(occupancy, lambda each: each.day)
-    return [{"date": str(each)} | _full(by_day[str(each)]) for each in days]
+    by_day = _grouped(occupancy, lambda row: row.day)
+    return [{"date": str(day)} | _full(by_day[str(day)]) for day in days]

@@ -57,10 +57,10 @@ def preview_reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str)
         NotFound: the organization has no such booking, or no such departure.
     """
     booking = changes.read(tx, actor, booking_id)
-    found = store.read_departure(tx, actor.organization.id, departure_id, at=actor.at)
-    if found is None:
+    departure_and_seats = store.read_departure(tx, actor.organization.id, departure_id, at=actor.at)
+    if departure_and_seats is None:
         raise NotFound("There is no such departure.")
-    target, seats_held = found
+    target, seats_held = departure_and_seats
     if refused := list(_refusals(actor, booking, target, actor.at, seats_held)):
         return changes.render(actor, Change(booking.shown(booking.row), booking.details.seats, None, refused))
     return changes.render(actor, _change(booking, _rescheduled_row(actor, booking, target), target))
@@ -85,8 +85,8 @@ def _lock_target(tx: Tx, actor: Actor, booking: LockedBooking, departure_id: str
 
     They are locked in sorted order: two bookings that swap departures cannot deadlock.
     """
-    wanted = [(actor.organization.id, each) for each in (departure_id, booking.row.departure_id)]
-    return store.lock_departures(tx, wanted).get(wanted[0])
+    keys = [(actor.organization.id, row_id) for row_id in (departure_id, booking.row.departure_id)]
+    return store.lock_departures(tx, keys).get(keys[0])
 
 
 def _refusals(
@@ -194,10 +194,12 @@ def find_moves(tx: Tx, actor: Actor, booking_id: str) -> list[Move]:
         return []
     return [
         Move(target.id, target.starts_at, queries.ends_at(target), available)
-        for target, held in store.find_offered(tx, organization.id, row.experience_id, **window, limit=OFFERED_MAX)
+        for target, seats_held in store.find_offered(
+            tx, organization.id, row.experience_id, **window, limit=OFFERED_MAX
+        )
         if target.id != row.departure_id
         and not capacity.refusals(target, organization, actor.at)
-        and (available := departures.seats_available(target.seats_total, target.seats_taken, held))
+        and (available := departures.seats_available(target.seats_total, target.seats_taken, seats_held))
         >= booking.details.seats
         and _costs_the_same(row, target)
     ]

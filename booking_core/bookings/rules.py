@@ -141,13 +141,13 @@ _RENDERED_MAX = 4_096
 
 @lru_cache(_RENDERED_MAX)
 def _totals(currency: str, subtotal: int, discount: int, gift_card: int, total: int) -> orjson.Fragment:
-    shown = {
+    totals = {
         "subtotal": money(subtotal, currency),
         "discount": money(discount, currency),
         "gift_card": money(gift_card, currency),
         "total": money(total, currency),
     }
-    return orjson.Fragment(orjson.dumps(shown))
+    return orjson.Fragment(orjson.dumps(totals))
 
 
 @lru_cache(_RENDERED_MAX)
@@ -231,6 +231,6 @@ def present(row: BookingRow, zone: Zone, terms: bytes, manage: str | None = None
 _NO_LINK = b"null}"
 
 
-def with_link(shown: bytes, manage: str | None) -> bytes:
+def with_link(rendered: bytes, manage: str | None) -> bytes:
     """Add the guest's link to a booking that is rendered as in events: one rendering serves events and response."""
-    return b"".join((shown[: -len(_NO_LINK)], orjson.dumps(manage), b"}"))
+    return b"".join((rendered[: -len(_NO_LINK)], orjson.dumps(manage), b"}"))

@@ -92,13 +92,13 @@ def _matching(
     organization_id, keys = actor.organization.id, actor.secret_keys
     binding = Binding(organization_id, _ENDPOINT, page.order, (("search", repr(conditions)),))
     after = cursors.decode_row(keys, binding, page.starting_after) if page.starting_after is not None else None
-    found = list(islice(filter(matches, _texts(tx, organization_id, page, filters, after)), page.limit + 1))
-    shown = found[: page.limit]
-    rows = store.get_many_shown(tx, organization_id, [each.id for each in shown]) if shown else {}
+    texts = list(islice(filter(matches, _texts(tx, organization_id, page, filters, after)), page.limit + 1))
+    page_texts = texts[: page.limit]
+    rows = store.get_many_shown(tx, organization_id, [text.id for text in page_texts]) if page_texts else {}
     present = queries.shown_presenter(actor)
     return envelope(
-        [present(rows[each.id]) for each in shown],
-        cursors.encode_row(keys, binding, *shown[-1][:2]) if len(found) > page.limit else None,
+        [present(rows[text.id]) for text in page_texts],
+        cursors.encode_row(keys, binding, *page_texts[-1][:2]) if len(texts) > page.limit else None,
     )
 
 
@@ -128,10 +128,10 @@ def resolve_id_in(tx: Tx, organization: Organization, reference: str) -> str:
     if is_id(reference):
         return reference.lower()
     number = parse_number(reference)
-    found = lists.id_of_number(tx, organization.id, number) if number is not None else None
-    if found is None:
+    booking_id = lists.id_of_number(tx, organization.id, number) if number is not None else None
+    if booking_id is None:
         raise NotFound(f"There is no booking {reference!r} of {organization.slug}.")
-    return found
+    return booking_id
 
 
 def parse_number(text: str) -> int | None:

@@ -148,14 +148,14 @@ def void_payment(tx: Tx, actor: Actor, record_id: str, *, note: str | None = Non
         Conflict: `booking_cancelled`, `payment_voided` or `refund_exists`.
         Malformed: as `payments.void`.
     """
-    found = payments.get_record(tx, actor.organization.id, record_id)
-    if found is None:
+    record = payments.get_record(tx, actor.organization.id, record_id)
+    if record is None:
         raise NotFound("There is no such recorded payment.")
-    booking = changes.lock(tx, actor, found.booking_id)
+    booking = changes.lock(tx, actor, record.booking_id)
     if booking.row.status == BookingStatus.CANCELLED:
         raise Conflict("booking_cancelled", "The booking is cancelled, and its money was settled then.")
-    status = payments.void(tx, actor, found, customer_id=booking.details.customer_id, note=note)
-    return _set_payment_status(tx, actor, booking, status, -found.amount_minor)
+    status = payments.void(tx, actor, record, customer_id=booking.details.customer_id, note=note)
+    return _set_payment_status(tx, actor, booking, status, -record.amount_minor)
 
 
 # Attended. Staff may correct itself at any time: the last word counts, and each one is in the timeline ---------------

@@ -62,9 +62,9 @@ def release(tx: Tx, actor: Actor, hold_id: str) -> dict[str, Any]:
         NotFound: the organization has no such hold.
     """
     departure_touches.lock_of_hold(tx, actor.organization.id, hold_id)
-    held = _found(holds.lock(tx, actor.organization.id, hold_id))
-    _end(tx, actor, held)
-    return _present(actor, held)
+    hold = _found(holds.lock(tx, actor.organization.id, hold_id))
+    _end(tx, actor, hold)
+    return _present(actor, hold)
 
 
 def organization_of_hold(tx: Tx, hold_id: str) -> Organization:
@@ -76,9 +76,9 @@ def organization_of_hold(tx: Tx, hold_id: str) -> Organization:
     return organizations.owner(tx, tables.holds, hold_id, "hold")
 
 
-def _present(actor: Actor, held: Hold) -> dict[str, Any]:
-    expires_at = actor.organization.zone.iso(held.expires_at)
-    return {"id": held.id, "departure_id": held.departure_id, "seats": held.seats, "expires_at": expires_at}
+def _present(actor: Actor, hold: Hold) -> dict[str, Any]:
+    expires_at = actor.organization.zone.iso(hold.expires_at)
+    return {"id": hold.id, "departure_id": hold.departure_id, "seats": hold.seats, "expires_at": expires_at}
 
 
 # Holds of the API ----------------------------------------------------------------------------------------------------
@@ -101,8 +101,8 @@ def create_hold(tx: Tx, actor: Actor, departure_id: str, seats: int, *, for_s: i
     if holds.count_live(tx, actor.organization.id, actor.at) >= LIVE_HOLDS_PER_ORGANIZATION:
         message = f"The organization has {LIVE_HOLDS_PER_ORGANIZATION} live holds, which is the limit."
         raise Conflict("hold_limit_reached", message)
-    held = _insert(tx, actor, departure_id, seats, HOLD_S_DEFAULT if for_s is None else for_s)
-    return holds.present(held, actor.organization.zone, actor.at)
+    hold = _insert(tx, actor, departure_id, seats, HOLD_S_DEFAULT if for_s is None else for_s)
+    return holds.present(hold, actor.organization.zone, actor.at)
 
 
 def get_hold(tx: Tx, actor: Actor, hold_id: str) -> dict[str, Any]:
@@ -122,29 +122,29 @@ def delete_hold(tx: Tx, actor: Actor, hold_id: str) -> None:
         Conflict: `hold_booked`.
     """
     departure_touches.lock_of_hold(tx, actor.organization.id, hold_id)
-    held = _found(holds.lock(tx, actor.organization.id, hold_id))
-    if held.booking_id is not None:
+    hold = _found(holds.lock(tx, actor.organization.id, hold_id))
+    if hold.booking_id is not None:
         raise Conflict("hold_booked", "A booking has taken over the hold.")
-    _end(tx, actor, held)
+    _end(tx, actor, hold)
 
 
 def _insert(tx: Tx, actor: Actor, departure_id: str, seats: int, for_s: int) -> Hold:
-    held = Hold(tokens.new_id(), departure_id, seats, actor.at, actor.at + for_s * SECOND, None, None)
-    tx.insert(tables.holds, organization_id=actor.organization.id, **held._asdict())
+    hold = Hold(tokens.new_id(), departure_id, seats, actor.at, actor.at + for_s * SECOND, None, None)
+    tx.insert(tables.holds, organization_id=actor.organization.id, **hold._asdict())
     departure_touches.touch(tx, actor.organization.id, [departure_id], at=actor.at)
-    return held
+    return hold
 
 
-def _end(tx: Tx, actor: Actor, held: Hold) -> None:
-    if held.ended_at is None:
-        tx.update(_END, organization_id=actor.organization.id, id=held.id, ended_at=actor.at)
-        departure_touches.touch(tx, actor.organization.id, [held.departure_id], at=actor.at)
+def _end(tx: Tx, actor: Actor, hold: Hold) -> None:
+    if hold.ended_at is None:
+        tx.update(_END, organization_id=actor.organization.id, id=hold.id, ended_at=actor.at)
+        departure_touches.touch(tx, actor.organization.id, [hold.departure_id], at=actor.at)
 
 
-def _found(held: Hold | None) -> Hold:
-    if held is None:
+def _found(hold: Hold | None) -> Hold:
+    if hold is None:
         raise NotFound("There is no such hold.")
-    return held
+    return hold
 
 
 # Statements ----------------------------------------------------------------------------------------------------------
@@ -203,11 +203,11 @@ def check_out(tx: Tx, actor: Actor, checkout: Checkout) -> bytes:
     """
     if checkout.hold_id is None:
         return bookings.create(tx, actor, checkout)
-    held = _found(holds.lock(tx, actor.organization.id, checkout.hold_id))
-    if held.departure_id != checkout.departure_id:
+    hold = _found(holds.lock(tx, actor.organization.id, checkout.hold_id))
+    if hold.departure_id != checkout.departure_id:
         raise Conflict("hold_of_another_departure", "The hold is of another departure.", "hold_id")
-    if held.ended_at is not None:
+    if hold.ended_at is not None:
         raise Conflict("hold_ended", "The hold was released, or checked out before.", "hold_id")
     booking = bookings.create(tx, actor, checkout)
-    holds.take_over(tx, actor.organization.id, held.id, orjson.loads(booking)["id"], at=actor.at)
+    holds.take_over(tx, actor.organization.id, hold.id, orjson.loads(booking)["id"], at=actor.at)
     return booking

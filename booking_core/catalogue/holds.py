@@ -128,12 +128,12 @@ _KEY: Mapping[str, Any] = {"organization_id": Id, "id": Id}
 
 def _locks(dialect: Dialect, *, skip_locked: bool) -> Any:
     """Lock the holds of the requests whose idempotency key this transaction has locked, as their departures are."""
-    wanted = rows_parameter(dialect, "wanted", {**_KEY, "lock": Text}).c
-    keys = select(wanted.organization_id, wanted.id).distinct()
-    held = (keys.where(has_lock(wanted.lock)) if dialect.name == "postgresql" else keys).subquery("held")
+    row = rows_parameter(dialect, "wanted", {**_KEY, "lock": Text}).c
+    keys = select(row.organization_id, row.id).distinct()
+    locked_keys = (keys.where(has_lock(row.lock)) if dialect.name == "postgresql" else keys).subquery("held")
     return (
         select(holds.c.organization_id, *_COLUMNS)
-        .where(holds.c.organization_id == held.c.organization_id, holds.c.id == held.c.id)
+        .where(holds.c.organization_id == locked_keys.c.organization_id, holds.c.id == locked_keys.c.id)
         .order_by(holds.c.organization_id, holds.c.id)
         .with_for_update(key_share=True, of=holds, skip_locked=skip_locked)
     )
@@ -143,32 +143,32 @@ _LOCK_MANY = Statement(partial(_locks, skip_locked=False))
 _TRY_LOCK_MANY = Statement(partial(_locks, skip_locked=True))
 
 
-def locks_query(wanted: Iterable[tuple[HoldKey, str]], *, blocking: bool) -> Query[dict[HoldKey, Hold]]:
+def locks_query(keys: Iterable[tuple[HoldKey, str]], *, blocking: bool) -> Query[dict[HoldKey, Hold]]:
     """Return the query that locks holds by (their ids, name of the idempotency lock), in sorted order.
 
     Args:
         blocking: wait for holds that another transaction has locked. They are left out otherwise.
     """
-    rows = as_json({"organization_id": key[0], "id": key[1], "lock": name} for key, name in wanted)
+    rows = as_json({"organization_id": key[0], "id": key[1], "lock": name} for key, name in keys)
     return Query(_LOCK_MANY if blocking else _TRY_LOCK_MANY, {"wanted": rows}, _by_key)
 
 
-def _by_key(found: Iterable[Row]) -> dict[HoldKey, Hold]:
-    return {(str(row[0]), str(row[1])): Hold._make(row[1:]) for row in found}
+def _by_key(rows: Iterable[Row]) -> dict[HoldKey, Hold]:
+    return {(str(row[0]), str(row[1])): Hold._make(row[1:]) for row in rows}
 
 
 def _existing(dialect: Dialect) -> Any:
-    wanted = rows_parameter(dialect, "wanted", _KEY).c
-    key = and_(holds.c.organization_id == wanted.organization_id, holds.c.id == wanted.id)
-    return select(holds.c.organization_id, holds.c.id).join_from(wanted.id.table, holds, key)
+    row = rows_parameter(dialect, "wanted", _KEY).c
+    key = and_(holds.c.organization_id == row.organization_id, holds.c.id == row.id)
+    return select(holds.c.organization_id, holds.c.id).join_from(row.id.table, holds, key)
 
 
 _EXISTING = Statement(_existing)
 
 
-def existing(tx: Tx, wanted: Iterable[HoldKey]) -> frozenset[HoldKey]:
+def existing(tx: Tx, keys: Iterable[HoldKey]) -> frozenset[HoldKey]:
     """Return the holds that exist, without a lock."""
-    rows = as_json({"organization_id": key[0], "id": key[1]} for key in wanted)
+    rows = as_json({"organization_id": key[0], "id": key[1]} for key in keys)
     return frozenset((str(owner), str(hold_id)) for owner, hold_id in tx.all(_EXISTING, wanted=rows))
 
 
@@ -184,9 +184,9 @@ def _by_others(dialect: Dialect) -> Any:
 _BY_OTHERS = Statement(_by_others)
 
 
-def seats_held_by_others(tx: Tx, organization_id: str, departure_id: str, *, own: Iterable[str], at: int) -> int:
-    """Return the seats of a departure that live holds other than `own` keep at an instant."""
-    rows = as_json({"id": each} for each in own)
+def seats_held_by_others(tx: Tx, organization_id: str, departure_id: str, *, own_ids: Iterable[str], at: int) -> int:
+    """Return the seats of a departure that live holds other than `own_ids` keep at an instant."""
+    rows = as_json({"id": hold_id} for hold_id in own_ids)
     row = tx.first(_BY_OTHERS, organization_id=organization_id, departure_id=departure_id, own=rows, at=at)
     assert row is not None
     return int(row[0])

@@ -102,18 +102,18 @@ def export(tx: Tx, actor: Actor, customer_id: str) -> dict[str, Any]:
 
     def rows(name: str, ids: Sequence[str] = ()) -> list[dict[str, Any]]:
         names = [column.name for column in _columns(_PARTS[name][0])]
-        found = tx.all(_STATEMENTS[name], **guest, wanted=as_json({"id": each} for each in ids))
+        result_rows = tx.all(_STATEMENTS[name], **guest, wanted=as_json({"id": row_id} for row_id in ids))
         zone = actor.organization.zone
-        return [{key: _shown(key, value, zone) for key, value in zip(names, row, strict=True)} for row in found]
+        return [{key: _shown(key, value, zone) for key, value in zip(names, row, strict=True)} for row in result_rows]
 
     with tx.without_statement_timeout():
-        found = {name: rows(name) for name in ("bookings", "gift_cards", "timeline")}
-        bookings, cards = ([each["id"] for each in found[name]] for name in ("bookings", "gift_cards"))
-        found |= {name: rows(name, bookings) for name in (*_OF_BOOKINGS, "mails")}
-        found |= {name: rows(name, [customer_id, *bookings, *cards]) for name in ("events", "deliveries")}
-        found["delivery_attempts"] = rows("delivery_attempts", [each["id"] for each in found["deliveries"]])
+        parts = {name: rows(name) for name in ("bookings", "gift_cards", "timeline")}
+        bookings, cards = ([row["id"] for row in parts[name]] for name in ("bookings", "gift_cards"))
+        parts |= {name: rows(name, bookings) for name in (*_OF_BOOKINGS, "mails")}
+        parts |= {name: rows(name, [customer_id, *bookings, *cards]) for name in ("events", "deliveries")}
+        parts["delivery_attempts"] = rows("delivery_attempts", [row["id"] for row in parts["deliveries"]])
     exported_at = actor.organization.zone.iso(actor.at)
-    return {"organization": actor.organization.slug, "exported_at": exported_at, "customer": customer, **found}
+    return {"organization": actor.organization.slug, "exported_at": exported_at, "customer": customer, **parts}
 
 
 def _shown(name: str, value: Any, zone: Zone) -> Any:

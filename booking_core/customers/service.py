@@ -72,11 +72,11 @@ def get_or_add(
     at: int,
 ) -> tuple[dict[str, Any], bool]:
     """Return the customer of an e-mail address and True if it is new; see `create`."""
-    known = store.get_by_email(tx, organization.id, email)
-    if known:
-        return rules.present(known, organization.zone), False
+    row = store.get_by_email(tx, organization.id, email)
+    if row:
+        return rules.present(row, organization.zone), False
     customer_id = tokens.new_id()
-    shown = add(
+    rendered = add(
         tx,
         organization,
         customer_id=customer_id,
@@ -86,9 +86,9 @@ def get_or_add(
         email_subscription=email_subscription,
         at=at,
     )
-    created = NewEvent(EventType.CUSTOMER_CREATED, customer_id, shown)
+    created = NewEvent(EventType.CUSTOMER_CREATED, customer_id, rendered)
     events.publish(tx, organization, [created], at=at)
-    return orjson.loads(shown), True
+    return orjson.loads(rendered), True
 
 
 def add(
@@ -146,19 +146,19 @@ def update(
     if anonymized_at is not None:
         raise Conflict("customer_anonymized", "The customer was anonymized, and stays so.")
     row = rules.changed(before, name=name, email=email, phone=phone)
-    shown = orjson.dumps(rules.present(row, organization.zone))
+    rendered = orjson.dumps(rules.present(row, organization.zone))
     fields = [field for field in ("name", "email", "phone") if getattr(row, field) != getattr(before, field)]
     if not fields:
-        return shown
+        return rendered
     _require_own_email(tx, organization.id, row)
     at = max(actor.at, updated_at)
     store.update(tx, organization.id, row, at)
     kind = TimelineKind.CUSTOMER_UPDATED
     timeline.note(tx, organization.id, kind, at=at, customer_id=row.id, booking_id=None, changed=fields)
     former = orjson.dumps(rules.present(before, organization.zone))
-    changed = events.updated(EventType.CUSTOMER_UPDATED, row.id, before=former, after=shown)
+    changed = events.updated(EventType.CUSTOMER_UPDATED, row.id, before=former, after=rendered)
     events.publish(tx, organization, [changed], at=at)
-    return shown
+    return rendered
 
 
 def _require_own_email(tx: Tx, organization_id: str, row: CustomerRow) -> None:
@@ -196,7 +196,7 @@ def _anonymize_one(tx: Tx, organization: Organization, before: CustomerRow, at: 
     store.anonymize(tx, organization.id, row, at)
     kind, fields = TimelineKind.CUSTOMER_UPDATED, ["name", "email", "phone"]
     timeline.note(tx, organization.id, kind, at=at, customer_id=row.id, booking_id=None, changed=fields)
-    former, shown = (rules.present(each, organization.zone) for each in (before, row))
+    former, current = (rules.present(version, organization.zone) for version in (before, row))
     # The former values are personal data: the event names the fields alone.
-    changes = {name: None for name in shown if shown[name] != former[name]}
-    return NewEvent(EventType.CUSTOMER_UPDATED, row.id, orjson.dumps(shown), {"changes": changes})
+    changes = {name: None for name in current if current[name] != former[name]}
+    return NewEvent(EventType.CUSTOMER_UPDATED, row.id, orjson.dumps(current), {"changes": changes})

@@ -12,7 +12,7 @@ from booking_core.db.tables import Id, customers
 from booking_core.db.unit_of_work import Update
 from booking_core.models.base import email_key
 
-_SHOWN = select(*(customers.c[name] for name in CustomerRow._fields)).where(
+_CUSTOMERS = select(*(customers.c[name] for name in CustomerRow._fields)).where(
     customers.c.organization_id == bindparam("organization_id", type_=Id)
 )
 _BY_EMAIL = customers.c.email_key == bindparam("email_key", type_=Text)
@@ -25,23 +25,23 @@ _ANONYMIZE = Update(
     sets=(*CustomerRow._fields[2:], "email_key", "anonymized_at", "updated_at"),
 )
 
-LIST = KeysetList("customers", customers, _SHOWN, {"email_key": _BY_EMAIL})
+LIST = KeysetList("customers", customers, _CUSTOMERS, {"email_key": _BY_EMAIL})
 
-_GET = Statement(_SHOWN.where(customers.c.id == bindparam("id", type_=Id)))
+_GET = Statement(_CUSTOMERS.where(customers.c.id == bindparam("id", type_=Id)))
 _LOCK = Statement(
-    _SHOWN.add_columns(customers.c.updated_at, customers.c.anonymized_at)
+    _CUSTOMERS.add_columns(customers.c.updated_at, customers.c.anonymized_at)
     .where(customers.c.id == bindparam("id", type_=Id))
     .with_for_update(key_share=True)
 )
 _LOCK_NAMED = Statement(
     lambda dialect: (
-        _SHOWN.add_columns(customers.c.updated_at)
+        _CUSTOMERS.add_columns(customers.c.updated_at)
         .where(customers.c.anonymized_at.is_(None), in_rows(dialect, customers.c.id, "wanted", "id"))
         .order_by(customers.c.id)
         .with_for_update()
     )
 )
-_GET_BY_EMAIL = Statement(_SHOWN.where(_BY_EMAIL))
+_GET_BY_EMAIL = Statement(_CUSTOMERS.where(_BY_EMAIL))
 
 
 def get(tx: Tx, organization_id: str, customer_id: str) -> CustomerRow | None:
@@ -57,9 +57,9 @@ def lock(tx: Tx, organization_id: str, customer_id: str) -> tuple[CustomerRow, i
 
 def lock_named(tx: Tx, organization_id: str, customer_ids: Iterable[str]) -> list[tuple[CustomerRow, int]]:
     """Lock the customers that are not anonymized, in the order of their ids; each with its updated_at."""
-    wanted = as_json({"id": each} for each in customer_ids)
-    found = tx.all(_LOCK_NAMED, organization_id=organization_id, wanted=wanted)
-    return [(CustomerRow._make(row[:-1]), row[-1]) for row in found]
+    ids = as_json({"id": customer_id} for customer_id in customer_ids)
+    rows = tx.all(_LOCK_NAMED, organization_id=organization_id, wanted=ids)
+    return [(CustomerRow._make(row[:-1]), row[-1]) for row in rows]
 
 
 def get_by_email(tx: Tx, organization_id: str, email: str) -> CustomerRow | None:

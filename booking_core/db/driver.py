@@ -96,8 +96,8 @@ class EncodingRequired(Exception):
     code = "wrong_encoding"
     hint = "create a new database: createdb --encoding UTF8 --template template0 NAME"
 
-    def __init__(self, found: str) -> None:
-        super().__init__(f"The database has the encoding {found}, and the service needs UTF8.")
+    def __init__(self, encoding: str) -> None:
+        super().__init__(f"The database has the encoding {encoding}, and the service needs UTF8.")
 
 
 class SessionRequired(Exception):

@@ -37,7 +37,7 @@ NIL_ID = "00000000-0000-0000-0000-000000000000"
 _BEFORE_ALL = -(2**63)
 _ONE: ColumnElement[int] = literal_column("1", type_=Integer)
 _LIMIT = bindparam("limit", type_=Integer)
-_GIVEN = cast(bindparam("until", type_=BigInteger), BigInteger)
+_UNTIL = cast(bindparam("until", type_=BigInteger), BigInteger)
 
 T = TypeVar("T")
 Conditions = Callable[[Dialect], Sequence[ColumnElement[bool]]]
@@ -73,8 +73,8 @@ class Page(NamedTuple):
 class Processed(Generic[T]):
     """The result of a transaction on due rows of one organization. Rows in no list were locked, or no longer due."""
 
-    done: Collection[str] = ()
-    left: Collection[str] = ()
+    finished: Collection[str] = ()
+    remaining: Collection[str] = ()
     """Rows that need another transaction."""
     results: Sequence[T] = ()
 
@@ -142,27 +142,27 @@ class DueRows:
             until: rows are due up to this instant, also in sandboxes; by default the present, by the clock of each
                 organization.
         """
-        found = tx.all(self._organizations, after=after, limit=limit, until=until)
-        return [Owner(owner, bool(is_due), offset) for owner, is_due, offset in found]
+        rows = tx.all(self._organizations, after=after, limit=limit, until=until)
+        return [Owner(owner, bool(is_due), offset) for owner, is_due, offset in rows]
 
     def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> Page:
         """Return the next due rows of an organization."""
         at, key = after or (_BEFORE_ALL, NIL_ID if self._is_id else "")
         position = {"after_at": at, "after_key": key}
-        found = tx.all(self._find, organization_id=organization_id, limit=limit, until=None, **position)
-        rows = [DueRow(*row) for row in found]
+        records = tx.all(self._find, organization_id=organization_id, limit=limit, until=None, **position)
+        rows = [DueRow(*row) for row in records]
         return Page(rows, rows[-1] if len(rows) == limit else None)
 
     def _until(self, dialect: Dialect) -> ColumnElement[int]:
         """Select the last due instant, once for the statement: a bound of the index."""
-        until = func.coalesce(_GIVEN, now_us(dialect), type_=BigInteger) + literal_column(str(self._ahead))
+        until = func.coalesce(_UNTIL, now_us(dialect), type_=BigInteger) + literal_column(str(self._ahead))
         bound: ColumnElement[int] = select(until).scalar_subquery()
         return bound
 
     def _first(self, dialect: Dialect, column: ColumnElement[Any], *where: ColumnElement[bool]) -> Select[Any]:
         """Select a column of the first row in the order of the index."""
-        found = select(column).where(*self._conditions(dialect), *where)
-        return found.order_by(self._owner, self._at).limit(_ONE)
+        query = select(column).where(*self._conditions(dialect), *where)
+        return query.order_by(self._owner, self._at).limit(_ONE)
 
     def _select_organizations(self, dialect: Dialect) -> Any:
         owners = skip_scan(self._owner, lambda behind: self._first(dialect, self._owner, behind))
@@ -171,7 +171,7 @@ class DueRows:
         of_owner = (self._owner == owner, self._at.is_not(None), *self._bounds(dialect))
         due_first = self._first(dialect, self._at, *of_owner).correlate(owners).scalar_subquery()
         offset = clock_offset_of(owner).correlate(owners).scalar_subquery()
-        ahead = case((_GIVEN.is_(None), func.coalesce(offset, literal_column("0"))), else_=literal_column("0"))
+        ahead = case((_UNTIL.is_(None), func.coalesce(offset, literal_column("0"))), else_=literal_column("0"))
         is_due = func.coalesce(due_first <= self._until(dialect) + ahead, false())
         return select(owner, is_due, offset).where(owner.is_not(None)).limit(_LIMIT)
 

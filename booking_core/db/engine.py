@@ -245,8 +245,8 @@ class Tx:
 
     def first(self, statement: Statement, **parameters: Any) -> Row | None:
         """Return the first row; none when there is none."""
-        found = self.all(statement, **parameters)
-        return found[0] if found else None
+        rows = self.all(statement, **parameters)
+        return rows[0] if rows else None
 
     def run(self, statement: Statement, **parameters: Any) -> int:
         """Run a statement and return the number of affected rows."""
@@ -257,8 +257,8 @@ class Tx:
         commits from before its start, so also rows that an earlier query waited for."""
         self.flush()
         steps = [self._ready(query.statement, query.parameters) for query in queries if query.statement]
-        found = iter(self._connection.execute_pipeline(steps))
-        return [query.read(next(found) if query.statement else []) for query in queries]
+        results = iter(self._connection.execute_pipeline(steps))
+        return [query.read(next(results) if query.statement else []) for query in queries]
 
     @contextmanager
     def no_autoflush(self) -> Iterator[None]:
@@ -545,17 +545,17 @@ class Database:
         with self.translating_errors():
             for attempt in range(_ATTEMPTS):
                 transaction_id: str | None = None
-                done: list[T] = []
+                results: list[T] = []
                 try:
                     with self._transaction(lane) as tx:
                         transaction_id = tx.transaction_id() if with_id else None
-                        done.append(fn(tx))
-                    return done[0]
+                        results.append(fn(tx))
+                    return results[0]
                 except Exception as error:  # raised again unless another attempt can succeed
                     is_retryable = self.driver.is_retryable(error)
                     is_unknown = is_retryable or isinstance(error, Unavailable)  # the server did not respond
-                    if transaction_id and done and is_unknown and self._has_committed(transaction_id):
-                        return done[0]
+                    if transaction_id and results and is_unknown and self._has_committed(transaction_id):
+                        return results[0]
                     if attempt == _ATTEMPTS - 1 or not is_retryable:
                         raise
                     with self._retries_lock:

@@ -212,9 +212,9 @@ def write_base(url: str) -> None:
     Raises:
         ValueError: other revisions follow it.
     """
-    known = revisions.known()
-    if known[1:]:
-        raise ValueError(f"revisions {known[1:]} follow the base revision")
+    existing = revisions.known()
+    if existing[1:]:
+        raise ValueError(f"revisions {existing[1:]} follow the base revision")
     for path in revisions.files():
         path.unlink()
     _write(url, "The schema of the first release", "0001")

@@ -91,11 +91,11 @@ class KeysetList:
             position = cursors.decode_row(caller.secret_keys, binding, page.starting_after)
             parameters["after_created_at"], parameters["after_id"] = position
         statement = _statement(self, page.order, page.starting_after is not None, tuple(sorted(applied)))
-        found = tx.all(statement, **parameters)
-        shown, has_more = found[: page.limit], len(found) > page.limit
+        rows = tx.all(statement, **parameters)
+        page_rows, has_more = rows[: page.limit], len(rows) > page.limit
         return envelope(
-            [present(row) for row in shown],
-            cursors.encode_row(caller.secret_keys, binding, *shown[-1][:2]) if has_more else None,
+            [present(row) for row in page_rows],
+            cursors.encode_row(caller.secret_keys, binding, *page_rows[-1][:2]) if has_more else None,
         )
 
 
@@ -111,8 +111,8 @@ def _page(
     conditions = {name: keyset_list.filters[name] for name in filters}
     if after:
         position = tuple_(bindparam("after_created_at", type_=BigInteger), bindparam("after_id", type_=Id))
-        here = tuple_(created_at, row_id)
-        conditions["after"] = here > position if order is Order.ASC else here < position
+        row_position = tuple_(created_at, row_id)
+        conditions["after"] = row_position > position if order is Order.ASC else row_position < position
 
     def in_order(query: Select[Any]) -> Select[Any]:
         return query.order_by(*_direction(order, created_at, row_id))
@@ -125,8 +125,8 @@ def _page(
         if keyset_list.joined is None:
             return few
         page = few.subquery("page")
-    shown = select(page) if keyset_list.joined is None else keyset_list.joined(page)
-    return shown.order_by(*_direction(order, page.c.created_at, page.c.id))
+    statement = select(page) if keyset_list.joined is None else keyset_list.joined(page)
+    return statement.order_by(*_direction(order, page.c.created_at, page.c.id))
 
 
 def _limited(ordered: Select[Any], order: Order, dialect: Dialect) -> Select[Any]:
@@ -187,8 +187,8 @@ def _scanned(
     checked = func.coalesce(passes, false()).label("passes")
     next_rows = in_order(keyset_list.select.add_columns(checked).where(*others))
     rows = next_rows.limit(case((few, _NOTHING), else_=literal_column(str(_SCANNED_MAX)))).subquery("next_rows")
-    shown = [column for column in rows.c if column.name != "passes"]
-    return select(*shown).where(rows.c.passes).limit(_LIMIT).cte("scanned")
+    columns = [column for column in rows.c if column.name != "passes"]
+    return select(*columns).where(rows.c.passes).limit(_LIMIT).cte("scanned")
 
 
 def _goes_on(
@@ -196,8 +196,8 @@ def _goes_on(
 ) -> ColumnElement[bool]:
     """Return the condition that the list has more rows than are scanned."""
     last = keyset_list.select.with_only_columns(keyset_list.table.c.id).where(*others)
-    found = in_order(last).limit(literal_column("1")).offset(literal_column(str(_SCANNED_MAX)))
-    return found.scalar_subquery().is_not(None)
+    next_row = in_order(last).limit(literal_column("1")).offset(literal_column(str(_SCANNED_MAX)))
+    return next_row.scalar_subquery().is_not(None)
 
 
 def _every_match(
@@ -255,6 +255,6 @@ class Scan:
         Args:
             after: the position of the last row that was read; empty at the beginning.
         """
-        given = {f"after_{number}": value for number, value in enumerate(after)}
-        rows = tx.all(self._next if after else self._first, limit=limit, **given, **parameters)
+        position = {f"after_{number}": value for number, value in enumerate(after)}
+        rows = tx.all(self._next if after else self._first, limit=limit, **position, **parameters)
         return rows, (tuple(rows[-1][: self._key]) if len(rows) == limit else None)

@@ -141,25 +141,25 @@ def connect(url: URL, server: Server | None = None) -> psycopg.Connection:
         EncodingRequired: the database keeps text in another encoding than UTF-8.
         psycopg.OperationalError: no server took it.
     """
-    named = database_urls.parameters(url)
+    params = database_urls.parameters(url)
     defaults: dict[str, Any] = {
-        "connect_timeout": HOST_TIMEOUT_S if database_urls.has_several_servers(named) else CONNECT_TIMEOUT_S,
+        "connect_timeout": HOST_TIMEOUT_S if database_urls.has_several_servers(params) else CONNECT_TIMEOUT_S,
         "keepalives_idle": TCP_TIMEOUT_MS // 3000,
         "tcp_user_timeout": TCP_TIMEOUT_MS,
     }
-    connection = psycopg.connect(autocommit=True, **(defaults | named | (server or {})))
-    found = connection.info.parameter_status("server_encoding")
-    if found not in (None, _UTF8):
+    connection = psycopg.connect(autocommit=True, **(defaults | params | (server or {})))
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding not in (None, _UTF8):
         connection.close()
-        raise EncodingRequired(found)
+        raise EncodingRequired(encoding)
     return connection
 
 
 def _array(texts: Sequence[str]) -> bytes:
     """Encode texts as an array in PostgreSQL's binary format, without quotes."""
     parts = [_ARRAY_HEAD.pack(1, 0, _TEXT_OID, len(texts), 1)]
-    for each in texts:
-        encoded = each.encode()
+    for text in texts:
+        encoded = text.encode()
         parts += (_LENGTH.pack(len(encoded)), encoded)
     return b"".join(parts)
 
@@ -472,8 +472,8 @@ class PostgresDriver:
                 return connection
         connection = connect(self.url)
         if self._is_several:
-            found = connection.info
-            self._worked = {"host": found.host, "hostaddr": found.hostaddr, "port": str(found.port)}
+            info = connection.info
+            self._worked = {"host": info.host, "hostaddr": info.hostaddr, "port": str(info.port)}
         return connection
 
     def note_frozen(self) -> None:

@@ -16,12 +16,12 @@ from booking_core.db.statements import Statement
 
 USABLE_FROM = "usable by releases from revision "
 """The beginning of the comment on alembic_version, which an older process reads before it starts."""
-_OWN = Path(__file__).parent / "migrations" / "versions"
+_VERSIONS = Path(__file__).parent / "migrations" / "versions"
 
 
 def folders() -> list[Path]:
     """Return the folders of the migrations' files."""
-    return [_OWN]
+    return [_VERSIONS]
 
 
 def known() -> list[str]:

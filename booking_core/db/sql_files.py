@@ -41,9 +41,9 @@ class SqlFile:
 
     def text(self, name: str, dialect: Dialect | None = None) -> str:
         """Return the text of a statement. Raises KeyError when the file has none of that name for the dialect."""
-        own = self.texts.get((name, dialect.name)) if dialect is not None else None
-        found = self.texts[name, None] if own is None else own
-        return _INCLUDE.sub(lambda match: "\n" + self._of(match[1]).text(match[2], dialect), found)
+        dialect_text = self.texts.get((name, dialect.name)) if dialect is not None else None
+        text = self.texts[name, None] if dialect_text is None else dialect_text
+        return _INCLUDE.sub(lambda match: "\n" + self._of(match[1]).text(match[2], dialect), text)
 
     def _of(self, module: str | None) -> "SqlFile":
         return load(f"{self.package}.{module}") if module else self

@@ -146,10 +146,10 @@ class SqliteConnection:
         cursor = self._run(self._raw.execute, compiled.text, parameters)
         return self._run(cursor.fetchall), cursor.rowcount
 
-    def _run(self, run: Callable[..., Any], *given: Any) -> Any:
+    def _run(self, run: Callable[..., Any], *arguments: Any) -> Any:
         """Return the result of a call of the driver, and note an error that may come from the open file."""
         try:
-            return run(*given)
+            return run(*arguments)
         except sqlite3.Error as error:
             self._is_suspect |= primary_code(error) in _SUSPECT
             raise

@@ -64,15 +64,15 @@ class Statement:
 
     def compiled(self, dialect: Dialect) -> "Compiled":
         """Return the statement as the dialect's driver takes it."""
-        known = self._compiled.get(dialect.name)
-        if known is None:
+        entry = self._compiled.get(dialect.name)
+        if entry is None:
             source = self._source if isinstance(self._source, ClauseElement) else self._source(dialect)
             compiled = source.compile(dialect=dialect)
             constants = {key: value for key, value in compiled.params.items() if value is not None}
-            known = self._compiled[dialect.name] = Compiled(
+            entry = self._compiled[dialect.name] = Compiled(
                 str(compiled), tuple(getattr(compiled, "positiontup", None) or ()), constants, "now" in compiled.params
             )
-        return known
+        return entry
 
 
 class Compiled(NamedTuple):
@@ -110,9 +110,9 @@ def rows_from_json(
         source = func.json_to_recordset(cast(bindparam(name, type_=Text), JSON))
         typed = [column(key, kind) for key, kind in columns.items()]
         return source.table_valued(*typed, name=name).render_derived(name=name, with_types=True)
-    each = func.json_each(bindparam(name, type_=Text)).table_valued("value", name=f"{name}_json")
+    elements = func.json_each(bindparam(name, type_=Text)).table_valued("value", name=f"{name}_json")
     picked = [
-        func.json_extract(each.c.value, literal_column(f"'$.{key}'"), type_=kind).label(key)
+        func.json_extract(elements.c.value, literal_column(f"'$.{key}'"), type_=kind).label(key)
         for key, kind in columns.items()
     ]
     return select(*picked).subquery(name)

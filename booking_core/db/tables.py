@@ -65,7 +65,7 @@ Minor = BigInteger
 Json = Text
 LONG: dict[str, Any] = {"long": True}
 """The info of a column whose texts are long: they travel beside the JSON of their rows (`unit_of_work`)."""
-PLAIN, EMPTIED, REPLACED, REWRITTEN = ({"personal": each} for each in Personal)
+PLAIN, EMPTIED, REPLACED, REWRITTEN = ({"personal": personal} for personal in Personal)
 """The info of a column in a table with personal data."""
 
 

@@ -187,33 +187,33 @@ def shape(work: UnitOfWork) -> Shape:
     return tuple((target, tuple(rows[0])) for target, rows in work.rows.items())
 
 
-def _referenced_first(wanted: Shape) -> Shape:
+def _referenced_first(shape: Shape) -> Shape:
     """Return the targets in their order, but each table after the tables that it refers to.
 
     PostgreSQL checks foreign keys when the statement ends, and Citus when each part of it does.
     """
     ordered: Shape = ()
-    for each in wanted:
-        ordered = _with(each, ordered, wanted)
+    for part in shape:
+        ordered = _with(part, ordered, shape)
     return ordered
 
 
-def _with(each: tuple[Target, tuple[str, ...]], ordered: Shape, wanted: Shape) -> Shape:
-    if each in ordered:
+def _with(part: tuple[Target, tuple[str, ...]], ordered: Shape, shape: Shape) -> Shape:
+    if part in ordered:
         return ordered
-    target = each[0]
+    target = part[0]
     referenced = {key.column.table for key in target.foreign_keys} - {target} if isinstance(target, Table) else set()
-    for other in wanted:
+    for other in shape:
         if other[0] in referenced:
-            ordered = _with(other, ordered, wanted)
-    return (*ordered, each)
+            ordered = _with(other, ordered, shape)
+    return (*ordered, part)
 
 
 @lru_cache(maxsize=512)
-def as_one_statement(wanted: Shape) -> Statement:
+def as_one_statement(shape: Shape) -> Statement:
     """Return one PostgreSQL statement that writes all targets."""
     parts: list[Any] = []
-    for target, columns in _referenced_first(wanted):
+    for target, columns in _referenced_first(shape):
         if isinstance(target, Table):
             parts.append(_insert_rows(POSTGRESQL, target, columns))
         elif isinstance(target, Update):

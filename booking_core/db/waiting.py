@@ -38,9 +38,9 @@ def is_away(database_url: str) -> bool:
     from psycopg import pq
     from psycopg.conninfo import make_conninfo
 
-    named = database_urls.parameters(url) | {"connect_timeout": str(_CONNECT_TIMEOUT_S)}
-    takes_writes = named.pop("target_session_attrs", None)  # several servers always have it
-    conninfo = make_conninfo("", **named)
+    params = database_urls.parameters(url) | {"connect_timeout": str(_CONNECT_TIMEOUT_S)}
+    takes_writes = params.pop("target_session_attrs", None)  # several servers always have it
+    conninfo = make_conninfo("", **params)
     if pq.PGconn.ping(conninfo.encode()) in (pq.Ping.REJECT, pq.Ping.NO_RESPONSE):
         return True
     if _refusal(conninfo.encode()) == _TOO_MANY_CONNECTIONS:

@@ -96,14 +96,14 @@ class _Model(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        found = handler(schema)
-        properties = handler.resolve_ref_schema(found).get("properties", {})
+        json_schema = handler(schema)
+        properties = handler.resolve_ref_schema(json_schema).get("properties", {})
         for name, text in docstrings.of_fields(cls).items():
             alias = cls.model_fields[name].validation_alias or name
-            shown = alias.choices[0] if isinstance(alias, AliasChoices) else alias
-            if shown in properties:  # a field can be left out of the schema
-                properties[shown]["description"] = text
-        return found
+            property_name = alias.choices[0] if isinstance(alias, AliasChoices) else alias
+            if property_name in properties:  # a field can be left out of the schema
+                properties[property_name]["description"] = text
+        return json_schema
 
 
 class Resource(_Model):
@@ -122,14 +122,14 @@ class Resource(_Model):
         return _hash(self)
 
     def __repr__(self) -> str:
-        shown, left = list[str](), _REPR_LENGTH
+        parts, room = list[str](), _REPR_LENGTH
         for name, text in self._described():
-            left -= len(name) + len(text)
-            if left < 0:
-                shown.append("...")
+            room -= len(name) + len(text)
+            if room < 0:
+                parts.append("...")
                 break
-            shown.append(f"{name}={text}")
-        return f"{type(self).__name__}({', '.join(shown)})"
+            parts.append(f"{name}={text}")
+        return f"{type(self).__name__}({', '.join(parts)})"
 
     def __str__(self) -> str:
         return repr(self)

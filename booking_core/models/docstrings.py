@@ -16,14 +16,18 @@ from pydantic import BaseModel
 
 def of_fields(model: type[BaseModel]) -> dict[str, str]:
     """Return the docstrings of the fields, inherited ones too, by name. Fields with a description are left out."""
-    found: dict[str, str | None] = {}
-    for base in (each for each in reversed(model.__mro__) if issubclass(each, BaseModel) and each is not BaseModel):
-        own = _of_module(base.__module__).get(base.__name__, {})
-        found |= {name: own.get(name) for name in inspect.get_annotations(base)}
+    texts: dict[str, str | None] = {}
+    for base in (
+        ancestor
+        for ancestor in reversed(model.__mro__)
+        if issubclass(ancestor, BaseModel) and ancestor is not BaseModel
+    ):
+        class_texts = _of_module(base.__module__).get(base.__name__, {})
+        texts |= {name: class_texts.get(name) for name in inspect.get_annotations(base)}
     return {
         name: text
         for name, field in model.model_fields.items()
-        if field.description is None and (text := found.get(name))
+        if field.description is None and (text := texts.get(name))
     }
 
 

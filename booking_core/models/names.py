@@ -11,10 +11,10 @@ def words(text: str) -> list[str]:
     return _WORD.findall(folded(text))
 
 
-def has_words(name: str | None, wanted: list[str]) -> bool:
+def has_words(name: str | None, words: list[str]) -> bool:
     """Return whether every word occurs in the name, in any order and case, with or without accents."""
-    found = folded(name or "")
-    return all(word in found for word in wanted)
+    folded_name = folded(name or "")
+    return all(word in folded_name for word in words)
 
 
 def folded(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any, cast, get_args
 
 from booking_core.models.reasons import ErrorReason
 
-_OWN = frozenset(get_args(ErrorReason))
+_REASONS = frozenset(get_args(ErrorReason))
 _PROBLEMS: Mapping[str, tuple[ErrorReason, str | None]] = {
     "missing": ("required", "is required"),
     "none_required": ("wrong_type", "must be null"),
@@ -55,7 +55,7 @@ def reason_of(problem: Mapping[str, Any]) -> ErrorReason:
     kind: str = problem["type"]
     if kind in _PROBLEMS:
         return _PROBLEMS[kind][0]
-    return cast("ErrorReason", kind) if kind in _OWN else "invalid"
+    return cast("ErrorReason", kind) if kind in _REASONS else "invalid"
 
 
 def describe(problem: Mapping[str, Any]) -> str:

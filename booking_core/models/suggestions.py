@@ -9,8 +9,12 @@ def missing_attribute(owner: object, name: str) -> AttributeError:
     from difflib import get_close_matches
 
     kind = type(owner)
-    known = [each for each in (*getattr(kind, "model_fields", ()), *dir(kind)) if not each.startswith(("_", "model_"))]
-    near = [] if name.startswith("_") else get_close_matches(name, known, 1)
+    attributes = [
+        attribute
+        for attribute in (*getattr(kind, "model_fields", ()), *dir(kind))
+        if not attribute.startswith(("_", "model_"))
+    ]
+    near = [] if name.startswith("_") else get_close_matches(name, attributes, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return AttributeError(f"{kind.__name__!r} object has no attribute {name!r}{hint}")
 

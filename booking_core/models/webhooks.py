@@ -265,7 +265,7 @@ so."""
 
 
 def _is_own(name: str) -> bool:
-    return any(name == own or (own.endswith("-") and name.startswith(own)) for own in _OWN_HEADERS)
+    return any(name == header or (header.endswith("-") and name.startswith(header)) for header in _OWN_HEADERS)
 
 
 def _headers(headers: dict[str, str]) -> dict[str, str]:

@@ -131,7 +131,10 @@ def readable(color: str, background: str) -> str:
 
 def _shades(color: str, towards: str) -> Iterator[str]:
     for step in range(_STEPS + 1):
-        mixed = (round(own + (its - own) * step / _STEPS) for own, its in zip(_rgb(color), _rgb(towards), strict=True))
+        mixed = (
+            round(channel + (its - channel) * step / _STEPS)
+            for channel, its in zip(_rgb(color), _rgb(towards), strict=True)
+        )
         yield "#{:02x}{:02x}{:02x}".format(*mixed)
 
 

@@ -84,8 +84,8 @@ class _IndexedQueries(NamedTuple):
 def _indexed(table: Table, columns: Sequence[ColumnElement[Any]], *conditions: ColumnElement[bool]) -> _IndexedQueries:
     query = select(*columns).where(*conditions).order_by(table.c.created_at.desc()).limit(_LIMIT)
     # Within coalesce() it is only a filter: the planner does not prefer the primary key to the index.
-    own = func.coalesce(table.c.organization_id == _OWNER, false())
-    return _IndexedQueries(Statement(query), Statement(query.where(own)))
+    is_own = func.coalesce(table.c.organization_id == _OWNER, false())
+    return _IndexedQueries(Statement(query), Statement(query.where(is_own)))
 
 
 _FAILED: ColumnElement[str] = literal_column("'failed'")
@@ -109,12 +109,12 @@ _MAILS_BY_KEY = {
 def newest_written(tx: Tx, owners: Sequence[str], status: MailStatus | None, limit: int, *, every: bool) -> list[Mail]:
     """Return at least the newest mails of that status; `every`: the owners are all organizations."""
     queries = _INDEXED_MAILS.get(status) if status else None
-    found = (
+    rows = (
         _newest(tx, queries, owners, limit, every=every)
         if queries
         else _of_each(tx, _MAILS_BY_KEY[status], owners, limit)
     )
-    return [_mail_from_row(row) for row in found]
+    return [_mail_from_row(row) for row in rows]
 
 
 def newest_unwritten(tx: Tx, owners: Sequence[str], status: MailStatus, limit: int, *, every: bool) -> list[Mail]:
@@ -133,8 +133,10 @@ def _of_each(tx: Tx, statement: Statement, owners: Sequence[str], limit: int) ->
 def _named(table: Table, columns: Sequence[ColumnElement[Any]], name: ColumnElement[Any]) -> Statement:
     """Return the statement that finds a row by its name in any organization, with a look-up in each."""
     owned = table.c.organization_id == organization_table.c.id
-    wanted = name == bindparam("name", type_=name.type)
-    return Statement(select(*columns, *organizations.COLUMNS).join_from(organization_table, table, owned).where(wanted))
+    is_named = name == bindparam("name", type_=name.type)
+    return Statement(
+        select(*columns, *organizations.COLUMNS).join_from(organization_table, table, owned).where(is_named)
+    )
 
 
 _MAIL_BY_ID = _named(mails, _MAIL, mails.c.id)
@@ -165,17 +167,17 @@ _KEYS: dict[str, TypeEngine[Any] | type[TypeEngine[Any]]] = {"organization_id": 
 
 
 def _lock_mails(dialect: Dialect) -> Any:
-    wanted = rows_parameter(dialect, "wanted", _KEYS)
-    same = and_(mails.c.organization_id == wanted.c.organization_id, mails.c.effect_key == wanted.c.key)
-    chosen = select(*_MAIL).join_from(wanted, mails, same)
+    keys = rows_parameter(dialect, "wanted", _KEYS)
+    same = and_(mails.c.organization_id == keys.c.organization_id, mails.c.effect_key == keys.c.key)
+    chosen = select(*_MAIL).join_from(keys, mails, same)
     return chosen.order_by(mails.c.organization_id, mails.c.id).with_for_update(of=mails)
 
 
 def _lock_effects(dialect: Dialect) -> Any:
-    wanted = rows_parameter(dialect, "wanted", _KEYS)
-    same = and_(effects.c.organization_id == wanted.c.organization_id, effects.c.key == wanted.c.key)
+    keys = rows_parameter(dialect, "wanted", _KEYS)
+    same = and_(effects.c.organization_id == keys.c.organization_id, effects.c.key == keys.c.key)
     owned = organization_table.c.id == effects.c.organization_id
-    chosen = select(*_EFFECT, *organizations.COLUMNS).join_from(wanted, effects, same).join(organization_table, owned)
+    chosen = select(*_EFFECT, *organizations.COLUMNS).join_from(keys, effects, same).join(organization_table, owned)
     return chosen.order_by(effects.c.organization_id, effects.c.key).with_for_update(of=effects)
 
 
@@ -193,16 +195,16 @@ class LockedMail(NamedTuple):
 
 def lock(tx: Tx, keys: Iterable[Key]) -> dict[Key, LockedMail]:
     """Lock the mails and outbox rows that still exist, by key. Mails are locked first, as by the purge."""
-    wanted = _as_json_keys(keys)
+    parameter = _as_json_keys(keys)
     written = {
         (mail.organization_id, mail.effect_key): mail
-        for mail in map(_mail_from_row, tx.all(_LOCK_MAILS, wanted=wanted))
+        for mail in map(_mail_from_row, tx.all(_LOCK_MAILS, wanted=parameter))
     }
-    found = {}
-    for row in tx.all(_LOCK_EFFECTS, wanted=wanted):
+    locked = {}
+    for row in tx.all(_LOCK_EFFECTS, wanted=parameter):
         effect, key = _mail_from_effect(row), row[:2]
-        found[key] = LockedMail(written.get(key, effect), effect, organizations.from_row(row[len(_EFFECT) :]))
-    return found
+        locked[key] = LockedMail(written.get(key, effect), effect, organizations.from_row(row[len(_EFFECT) :]))
+    return locked
 
 
 # Purging ---------------------------------------------------------------------------------------------------------
@@ -261,16 +263,16 @@ def delete_mails(tx: Tx, keys: Sequence[Key]) -> None:
 
 
 def purge_mails(tx: Tx, organization_id: str, status: str, before: int, limit: int) -> int:
-    found = tx.all(_OLD_MAILS, organization_id=organization_id, status=status, before=before, limit=limit)
-    if found:
-        purged = _as_json_keys((owner, key) for owner, key in found)
+    keys = tx.all(_OLD_MAILS, organization_id=organization_id, status=status, before=before, limit=limit)
+    if keys:
+        purged = _as_json_keys((owner, key) for owner, key in keys)
         tx.run(_DELETE_MAILS, purged=purged)
         tx.run(_DELETE_EFFECTS, purged=purged)
-    return len(found)
+    return len(keys)
 
 
 def purge_unmailed(tx: Tx, organization_id: str, status: str, before: int, limit: int) -> int:
-    found = tx.all(_OLD_UNMAILED, organization_id=organization_id, status=status, before=before, limit=limit)
-    if found:
-        tx.run(_DELETE_EFFECTS, purged=_as_json_keys((owner, key) for owner, key in found))
-    return len(found)
+    keys = tx.all(_OLD_UNMAILED, organization_id=organization_id, status=status, before=before, limit=limit)
+    if keys:
+        tx.run(_DELETE_EFFECTS, purged=_as_json_keys((owner, key) for owner, key in keys))
+    return len(keys)

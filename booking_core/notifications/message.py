@@ -19,7 +19,7 @@ _WORD_OCTETS = 36
 """Encoded they are 48 characters, which with the longest header name before them is well under the limit of 76."""
 _PLAIN_LENGTH_MAX = 60
 PICTURE_ID = "code@booking"
-_KEPT = frozenset("ßς")
+_UNREPLACED = frozenset("ßς")
 """Characters of domain names (IDNA 2008) that Python's codec, which follows an older standard, replaces: a mail to
 straße.example would go to strasse.example, which is another domain."""
 _QUOTED = str.maketrans({'"': r"\"", "\\": r"\\"})
@@ -60,7 +60,7 @@ def _ascii_label(label: str) -> str:
     """Return a label of a domain name as the DNS stores it."""
     # Character by character: `str.lower` of a whole word would turn a capital sigma at its end into a final one.
     small = unicodedata.normalize("NFKC", "".join(letter.lower() for letter in label))
-    if _KEPT.isdisjoint(small):
+    if _UNREPLACED.isdisjoint(small):
         return label.encode("idna").decode()
     return f"xn--{small.encode('punycode').decode()}"
 

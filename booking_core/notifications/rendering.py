@@ -42,7 +42,7 @@ _LABEL_WIDTH = 12
 _WIDTH = 76
 _HIDE_NO_BREAK = {0xA0: 0xE000, 0x202F: 0xE001}
 """No-break spaces, as characters of private use while a text is broken into lines at its other blanks."""
-_SHOW_NO_BREAK = {hidden: shown for shown, hidden in _HIDE_NO_BREAK.items()}
+_SHOW_NO_BREAK = {hidden: space for space, hidden in _HIDE_NO_BREAK.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ def isolated(value: object) -> Markup:
 
 def wrapped(text: str) -> Markup:
     """Return a paragraph of a plain text in lines that are never broken at a no-break space."""
-    kept = text.translate(_HIDE_NO_BREAK)
-    filled = textwrap.fill(one_line(kept), _WIDTH, break_long_words=False, break_on_hyphens=False)
+    hidden = text.translate(_HIDE_NO_BREAK)
+    filled = textwrap.fill(one_line(hidden), _WIDTH, break_long_words=False, break_on_hyphens=False)
     return Markup(filled.translate(_SHOW_NO_BREAK))  # noqa: S704 - plain text; the line breaks have to stay
 
 
@@ -121,7 +121,7 @@ def _content(
     picture: bytes | None = None,
 ) -> MailContent:
     """Render both forms of a mail."""
-    known = {
+    common = {
         "subject": subject,
         "organization": organization.name,
         "brand": brand(organization),
@@ -131,11 +131,11 @@ def _content(
     }
     translate = {"txt": wording.gettext, "html": wording.markup}
     rendered = {
-        suffix: environment.get_template(f"{kind}.{suffix}").render(**known, **context, _=translate[suffix])
+        suffix: environment.get_template(f"{kind}.{suffix}").render(**common, **context, _=translate[suffix])
         for suffix, environment in _environments().items()
     }
-    shown = shortened(one_line(subject), _SUBJECT_LENGTH_MAX)
-    return MailContent(shown, rendered["txt"], rendered["html"], entry, picture, wording.code)
+    short_subject = shortened(one_line(subject), _SUBJECT_LENGTH_MAX)
+    return MailContent(short_subject, rendered["txt"], rendered["html"], entry, picture, wording.code)
 
 
 # Subjects and texts ---------------------------------------------------------------------------------------------------
@@ -197,14 +197,14 @@ def render(
         link: the secret link of the booking or the gift card, for mails to guests.
         secret_keys: open the code of a gift card.
     """
-    given = orjson.loads(payload)
+    values = orjson.loads(payload)
     if about.gift_card is not None:
-        return _of_gift_card(kind, about, about.gift_card, given, link, secret_keys)
+        return _of_gift_card(kind, about, about.gift_card, values, link, secret_keys)
     if about.booking is not None and kind in GUEST_KINDS:
-        return _for_guest(kind, about, about.booking, given, link, organizer)
+        return _for_guest(kind, about, about.booking, values, link, organizer)
     if about.booking is not None and kind in STAFF_PAYMENT_KINDS:
-        return _of_payment(kind, about.organization, about.booking, given)
-    return _for_staff(kind, about, given)
+        return _of_payment(kind, about.organization, about.booking, values)
+    return _for_staff(kind, about, values)
 
 
 def _for_guest(
@@ -250,7 +250,7 @@ def _of_payment(
     amount_minor = payload["amount_minor"]
     notice = {
         "title": wording.gettext(_TITLES[kind]),
-        "sentences": [wording.gettext(each) for each in _sentences(kind, payload["reason"])],
+        "sentences": [wording.gettext(sentence) for sentence in _sentences(kind, payload["reason"])],
         "amount": None if amount_minor is None else wording.money(amount_minor, payload["currency"]),
         "reason": payload["reason"],
         "payment_intent": payload["payment_intent"],

@@ -81,19 +81,19 @@ def claim(
 
     A mail that is too old, has no attempts left or can no longer be opened is marked as failed instead.
     """
-    found = store.lock_due(tx, organization_id, mail_ids)
+    due_mails = store.lock_due(tx, organization_id, mail_ids)
     token, claimed = tokens.new_id(), []
-    for queued, at in found:
+    for queued, at in due_mails:
         is_aged = queued.clock_offset is None  # the clock of a sandbox leaps over the days between
         error, message = _fault(installation, queued, at if is_aged else queued.created_at)
         _lease(tx, queued, token, at, lease_s)
         attempt_count = queued.attempt_count + 1
         opened = queued._asdict() | {"message": message, "attempt_count": attempt_count, "lease_token": token}
         claimed.append((ClaimedMail(**opened), error))
-    given_up = [MailResult(each, MailOutcome.REFUSED, error) for each, error in claimed if error]
+    given_up = [MailResult(mail, MailOutcome.REFUSED, error) for mail, error in claimed if error]
     if given_up:
         record(tx, given_up)
-    return Processed([queued.id for queued, _ in found], results=[each for each, error in claimed if not error])
+    return Processed([queued.id for queued, _ in due_mails], results=[mail for mail, error in claimed if not error])
 
 
 def _fault(installation: Installation, queued: QueuedMail, at: int) -> tuple[str | None, bytes]:
@@ -131,21 +131,21 @@ def record(tx: Tx, results: Sequence[MailResult]) -> None:
     The text of a sent mail is deleted, because it holds a secret. A sandbox keeps the text, because it captures mails.
     """
     now = tx.now()
-    for each in results:
-        at = now + (each.claimed.clock_offset or 0)
+    for result in results:
+        at = now + (result.claimed.clock_offset or 0)
         key = {
-            "organization_id": each.claimed.organization_id,
-            "id": each.claimed.id,
-            "lease_token": each.claimed.lease_token,
+            "organization_id": result.claimed.organization_id,
+            "id": result.claimed.id,
+            "lease_token": result.claimed.lease_token,
         }
-        if each.outcome is MailOutcome.SENT:
+        if result.outcome is MailOutcome.SENT:
             sent = {"status": "sent", "next_attempt_at": None, "lease_until": None, "sent_at": at, "completed_at": at}
-            if each.claimed.is_of_sandbox:
+            if result.claimed.is_of_sandbox:
                 tx.update(store.CAPTURED, **key, **sent)
             else:
                 tx.update(store.SENT, **key, **sent, message="")
         else:
-            tx.update(store.SETTLE_MAIL, **key, **_settled(each, at))
+            tx.update(store.SETTLE_MAIL, **key, **_settled(result, at))
 
 
 def _settled(result: MailResult, at: int) -> dict[str, object]:
@@ -173,7 +173,7 @@ def _settled(result: MailResult, at: int) -> dict[str, object]:
 
 def unpark(tx: Tx, organization_id: str, mail_ids: Sequence[str]) -> Processed[None]:
     """Make mails due that waited for a mail server. Mails that are too old fail at their next claim."""
-    found, at = store.lock_parked(tx, organization_id, mail_ids), tx.now()
-    for mail_id in found:
+    parked_ids, at = store.lock_parked(tx, organization_id, mail_ids), tx.now()
+    for mail_id in parked_ids:
         tx.update(store.UNPARK, organization_id=organization_id, id=mail_id, next_attempt_at=at)
-    return Processed(found)
+    return Processed(parked_ids)

@@ -43,22 +43,22 @@ def find(
 
     A mail that is not written yet counts as queued.
     """
-    owners = {each.id: each for each in ([organization] if organization else organizations.find(tx))}
+    owners = {owner.id: owner for owner in ([organization] if organization else organizations.find(tx))}
     every, ids = organization is None, list(owners)
-    found: list[Mail] = []
+    mails: list[Mail] = []
     if status is not MailStatus.UNWRITTEN:
-        found += history.newest_written(tx, ids, status, limit, every=every)
+        mails += history.newest_written(tx, ids, status, limit, every=every)
     for unwritten in (MailStatus.QUEUED, MailStatus.UNWRITTEN):
         if status in (None, unwritten):
-            found += history.newest_unwritten(tx, ids, unwritten, limit, every=every)
-    found.sort(key=lambda mail: (mail.created_at, mail.name), reverse=True)
-    return [(mail, owners[mail.organization_id]) for mail in found[:limit]]
+            mails += history.newest_unwritten(tx, ids, unwritten, limit, every=every)
+    mails.sort(key=lambda mail: (mail.created_at, mail.name), reverse=True)
+    return [(mail, owners[mail.organization_id]) for mail in mails[:limit]]
 
 
 def find_failed(tx: Tx, organization: Organization | None = None) -> list[OwnedMail]:
     """Return every mail that could not be sent or written, the newest first."""
     statuses = (MailStatus.FAILED, MailStatus.UNWRITTEN)
-    return [each for status in statuses for each in find(tx, organization, status=status, limit=_EVER)]
+    return [mail for status in statuses for mail in find(tx, organization, status=status, limit=_EVER)]
 
 
 def get(tx: Tx, name: str) -> OwnedMail:
@@ -67,10 +67,10 @@ def get(tx: Tx, name: str) -> OwnedMail:
     Raises:
         NotFound: there is none, or it was purged.
     """
-    found = history.by_id(tx, name.lower()) if is_id(name) else history.by_key(tx, name)
-    if found is None:
+    mail = history.by_id(tx, name.lower()) if is_id(name) else history.by_key(tx, name)
+    if mail is None:
         raise NotFound(f"There is no mail {name!r}.")
-    return found
+    return mail
 
 
 # Retrying --------------------------------------------------------------------------------------------------------
@@ -89,10 +89,10 @@ def retry(tx: Tx, names: Sequence[str], *, anyway: bool = False) -> list[OwnedMa
     """
     keys = [(mail.organization_id, mail.effect_key) for mail, _ in (get(tx, name) for name in names)]
     outcomes = retry_each(tx, list(dict.fromkeys(keys)), anyway=anyway)
-    refused = [each for each in outcomes if isinstance(each, Conflict)]
+    refused = [outcome for outcome in outcomes if isinstance(outcome, Conflict)]
     if refused:
         raise _combined(refused, len(outcomes))
-    return [each for each in outcomes if not isinstance(each, Conflict)]
+    return [outcome for outcome in outcomes if not isinstance(outcome, Conflict)]
 
 
 def retry_each(tx: Tx, keys: Sequence[Key], *, anyway: bool = False) -> list[OwnedMail | Conflict]:
@@ -101,24 +101,24 @@ def retry_each(tx: Tx, keys: Sequence[Key], *, anyway: bool = False) -> list[Own
     Args:
         keys: (organization id, key of the outbox row).
     """
-    at, found = tx.now(), history.lock(tx, keys)
-    bookings = store.get_bookings(tx, _booking_keys(found.values()))
+    at, locked_mails = tx.now(), history.lock(tx, keys)
+    bookings = store.get_bookings(tx, _booking_keys(locked_mails.values()))
     outcomes: list[OwnedMail | Conflict] = []
-    gone = list[Key]()
-    for key, locked in ((key, found[key]) for key in keys if key in found):
+    requeued = list[Key]()
+    for key, locked in ((key, locked_mails[key]) for key in keys if key in locked_mails):
         booking = bookings.get((key[0], locked.effect.booking_id or ""))
         outcome = _enqueue_again(tx, locked, booking.starts_at if booking else None, at, anyway=anyway)
         if not isinstance(outcome, Conflict):
-            gone.append(key)
+            requeued.append(key)
         outcomes.append(outcome)
-    if gone:
-        history.delete_mails(tx, gone)
+    if requeued:
+        history.delete_mails(tx, requeued)
     return outcomes
 
 
 def _booking_keys(locked: Iterable[LockedMail]) -> list[tuple[str, str]]:
     """Return (organization id, booking id) of the mails about a booking."""
-    return [(each.effect.organization_id, each.effect.booking_id) for each in locked if each.effect.booking_id]
+    return [(mail.effect.organization_id, mail.effect.booking_id) for mail in locked if mail.effect.booking_id]
 
 
 def _enqueue_again(tx: Tx, locked: LockedMail, starts_at: int | None, at: int, *, anyway: bool) -> OwnedMail | Conflict:
@@ -143,7 +143,7 @@ def _combined(refused: Sequence[Conflict], count: int) -> Conflict:
     if count == 1:
         return refused[0]
     combined = Conflict(refused[0].reason, f"{len(refused)} of {count} mails cannot be tried again, so none is.")
-    combined.details = tuple(detail for each in refused for detail in each.details)
+    combined.details = tuple(detail for refusal in refused for detail in refusal.details)
     return combined
 
 
@@ -184,15 +184,15 @@ def anonymize(tx: Tx, organization_id: str, keys: Sequence[str]) -> None:
     the guest's data, and one to the guest not at all, since the booking, or the gift card, has no address.
     """
     locked = history.lock(tx, [(organization_id, key) for key in keys]) if keys else {}
-    queued = [key for key, each in locked.items() if each.mail.id and each.mail.status == MailStatus.QUEUED]
+    queued = [key for key, mail in locked.items() if mail.mail.id and mail.mail.status == MailStatus.QUEUED]
     if queued:
         history.delete_mails(tx, queued)
     at = tx.now()
-    for key, each in locked.items():
+    for key, mail in locked.items():
         if key in queued:
-            _write_again(tx, each.effect, at)
-        elif each.mail.id:
-            _forget(tx, each)
+            _write_again(tx, mail.effect, at)
+        elif mail.mail.id:
+            _forget(tx, mail)
 
 
 def _forget(tx: Tx, locked: LockedMail) -> None:
@@ -249,10 +249,10 @@ def open_link(tx: Tx, installation: Installation, token: str, locale: str | None
 def _opened(tx: Tx, installation: Installation, token: str, purpose: str = PURPOSE) -> tuple[Opened, Actor]:
     """Return the content of a token, and the actor of its organization."""
     opened = open_token(installation.secret_keys, token, purpose)
-    known = store.get_organization(tx, opened.organization_id) if opened else None
-    if opened is None or known is None:
+    owner = store.get_organization(tx, opened.organization_id) if opened else None
+    if opened is None or owner is None:
         raise NotFound
-    return opened, Actor(installation=installation, organization=known[0], at=known[1])
+    return opened, Actor(installation=installation, organization=owner[0], at=owner[1])
 
 
 @dataclass(frozen=True, slots=True)

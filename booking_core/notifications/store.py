@@ -76,10 +76,10 @@ def lock_owed(tx: Tx, organization_id: str, keys: Iterable[str]) -> list[tuple[O
     Returns:
         Each row with its organization and the present instant.
     """
-    wanted = as_json({"id": each} for each in keys)
+    ids = as_json({"id": key} for key in keys)
     return [
         (OutboxRow._make(row[:_AT]), organizations.from_row(row[_AT + 1 :]), row[_AT])
-        for row in tx.all(_LOCK_OWED, organization_id=organization_id, wanted=wanted)
+        for row in tx.all(_LOCK_OWED, organization_id=organization_id, wanted=ids)
     ]
 
 
@@ -112,7 +112,7 @@ _OF_OTHERS: dict[str, Any] = {
 
 
 def _bookings(dialect: Dialect) -> Any:
-    wanted = rows_parameter(dialect, "wanted", {"organization_id": Id, "id": Id})
+    keys = rows_parameter(dialect, "wanted", {"organization_id": Id, "id": Id})
     owner = bookings.c.organization_id
     of_cancellation = refunds.c.number == literal_column("0")
     refund = and_(refunds.c.organization_id == owner, refunds.c.booking_id == bookings.c.id, of_cancellation)
@@ -125,7 +125,7 @@ def _bookings(dialect: Dialect) -> Any:
     offered = and_(experiences.c.organization_id == owner, experiences.c.id == bookings.c.experience_id)
     return (
         select(*(_OF_OTHERS[name] if name in _OF_OTHERS else bookings.c[name] for name in BookingDetails._fields))
-        .join_from(wanted, bookings, and_(owner == wanted.c.organization_id, bookings.c.id == wanted.c.id))
+        .join_from(keys, bookings, and_(owner == keys.c.organization_id, bookings.c.id == keys.c.id))
         .join(departures, departed)
         .join(experiences, offered)
         .join(refunds, refund, isouter=True)
@@ -137,29 +137,29 @@ _BOOKINGS = Statement(_bookings)
 
 
 def _gift_cards(dialect: Dialect) -> Any:
-    wanted = rows_parameter(dialect, "wanted", {"organization_id": Id, "id": Id})
+    keys = rows_parameter(dialect, "wanted", {"organization_id": Id, "id": Id})
     columns = [gift_cards.c[name] for name in GiftCardDetails._fields]
-    is_wanted = and_(gift_cards.c.organization_id == wanted.c.organization_id, gift_cards.c.id == wanted.c.id)
-    return select(*columns).join_from(wanted, gift_cards, is_wanted)
+    is_wanted = and_(gift_cards.c.organization_id == keys.c.organization_id, gift_cards.c.id == keys.c.id)
+    return select(*columns).join_from(keys, gift_cards, is_wanted)
 
 
 _GIFT_CARDS = Statement(_gift_cards)
 
 
-def get_bookings(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], BookingDetails]:
+def get_bookings(tx: Tx, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], BookingDetails]:
     """Return the bookings of the keys (organization id, id)."""
-    found = map(BookingDetails._make, _of_keys(tx, _BOOKINGS, wanted))
-    return {(row.organization_id, row.id): row for row in found}
+    rows = map(BookingDetails._make, _of_keys(tx, _BOOKINGS, keys))
+    return {(row.organization_id, row.id): row for row in rows}
 
 
-def get_gift_cards(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], GiftCardDetails]:
+def get_gift_cards(tx: Tx, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], GiftCardDetails]:
     """Return the gift cards of the keys (organization id, id)."""
-    found = map(GiftCardDetails._make, _of_keys(tx, _GIFT_CARDS, wanted))
-    return {(row.organization_id, row.id): row for row in found}
+    rows = map(GiftCardDetails._make, _of_keys(tx, _GIFT_CARDS, keys))
+    return {(row.organization_id, row.id): row for row in rows}
 
 
-def _of_keys(tx: Tx, statement: Statement, wanted: Iterable[tuple[str, str]]) -> list[Row]:
-    keys = [{"organization_id": owner, "id": each} for owner, each in sorted(set(wanted))]
+def _of_keys(tx: Tx, statement: Statement, pairs: Iterable[tuple[str, str]]) -> list[Row]:
+    keys = [{"organization_id": owner, "id": row_id} for owner, row_id in sorted(set(pairs))]
     return tx.all(statement, wanted=as_json(keys)) if keys else []
 
 
@@ -212,10 +212,10 @@ PARKED = DueRows(
 
 
 def _lock_due(dialect: Dialect) -> Any:
-    *own, _ = QueuedMail._fields
+    *names, _ = QueuedMail._fields
     offset = clock_offset_of(mails.c.organization_id).correlate(mails).scalar_subquery()
     return (
-        select(*(mails.c[name] for name in own), offset, now_us(dialect))
+        select(*(mails.c[name] for name in names), offset, now_us(dialect))
         .where(
             mails.c.organization_id == bindparam("organization_id", type_=Id),
             in_rows(dialect, mails.c.id, "wanted", "id"),
@@ -253,14 +253,14 @@ SENT = Update(
 
 def lock_due(tx: Tx, organization_id: str, mail_ids: Iterable[str]) -> list[tuple[QueuedMail, int]]:
     """Lock the due ones among the mails, each with the present instant, and skip locked ones."""
-    wanted = as_json({"id": each} for each in mail_ids)
-    found = tx.all(_LOCK_DUE, organization_id=organization_id, wanted=wanted)
-    return [(QueuedMail._make(row[:-1]), row[-1]) for row in found]
+    ids = as_json({"id": mail_id} for mail_id in mail_ids)
+    rows = tx.all(_LOCK_DUE, organization_id=organization_id, wanted=ids)
+    return [(QueuedMail._make(row[:-1]), row[-1]) for row in rows]
 
 
 def _lock_parked(dialect: Dialect) -> Any:
-    mine = mails.c.organization_id == bindparam("organization_id", type_=Id)
-    parked = (mine, in_rows(dialect, mails.c.id, "wanted", "id"), mails.c.status == QUEUED, _IS_PARKED)
+    is_own = mails.c.organization_id == bindparam("organization_id", type_=Id)
+    parked = (is_own, in_rows(dialect, mails.c.id, "wanted", "id"), mails.c.status == QUEUED, _IS_PARKED)
     return select(mails.c.id).where(*parked).with_for_update(skip_locked=True)
 
 
@@ -270,5 +270,5 @@ UNPARK = Update("unpark_mails", mails, sets=("next_attempt_at",))
 
 def lock_parked(tx: Tx, organization_id: str, mail_ids: Iterable[str]) -> list[str]:
     """Lock mails among these that wait for a mail server, and skip locked ones."""
-    wanted = as_json({"id": each} for each in mail_ids)
-    return [row[0] for row in tx.all(_LOCK_PARKED, organization_id=organization_id, wanted=wanted)]
+    ids = as_json({"id": mail_id} for mail_id in mail_ids)
+    return [row[0] for row in tx.all(_LOCK_PARKED, organization_id=organization_id, wanted=ids)]

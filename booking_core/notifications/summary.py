@@ -107,7 +107,7 @@ class Line:
 
     label: str
     count: int
-    each: str
+    unit_price: str
     sum: str
 
 
@@ -210,7 +210,7 @@ _REASONS_FOR_GUESTS = {
 
 
 def _reason(reasons: Mapping[CancelReason, str], reason: str | None) -> str | None:
-    return {str(known): text for known, text in reasons.items()}.get(reason or "")
+    return {str(cancel_reason): text for cancel_reason, text in reasons.items()}.get(reason or "")
 
 
 def _payment(row: BookingDetails, wording: Language) -> str:
@@ -220,25 +220,25 @@ def _payment(row: BookingDetails, wording: Language) -> str:
         return _partly_paid(row, wording)
     if row.payment_method == PaymentMethod.FREE or (row.status == BookingStatus.CANCELLED and is_open):
         return wording.gettext("Nothing to pay")
-    known = {(str(method), str(status)): text for (method, status), text in _PAYMENTS.items()}
-    phrase = known.get((row.payment_method, row.payment_status))
+    phrases = {(str(method), str(status)): text for (method, status), text in _PAYMENTS.items()}
+    phrase = phrases.get((row.payment_method, row.payment_status))
     return wording.gettext(phrase) if phrase else f"{row.payment_method}, {row.payment_status}".replace("_", " ")
 
 
 def _partly_paid(row: BookingDetails, wording: Language) -> str:
     paid = wording.money(row.recorded_minor, row.currency)
-    left = wording.money(row.total_minor - row.recorded_minor, row.currency)
+    unpaid = wording.money(row.total_minor - row.recorded_minor, row.currency)
     if row.status == BookingStatus.CANCELLED:
         return wording.gettext("%(paid)s paid", paid=paid)
     if row.payment_method == PaymentMethod.PAY_ON_SITE:
-        return wording.gettext("%(paid)s paid, %(left)s to be paid on arrival", paid=paid, left=left)
-    return wording.gettext("%(paid)s paid, %(left)s to be paid by invoice", paid=paid, left=left)
+        return wording.gettext("%(paid)s paid, %(left)s to be paid on arrival", paid=paid, left=unpaid)
+    return wording.gettext("%(paid)s paid, %(left)s to be paid by invoice", paid=paid, left=unpaid)
 
 
 def _lines(row: BookingDetails, wording: Language) -> tuple[Line, ...]:
-    found = [(item["tier_label"], item) for item in orjson.loads(row.guests)]
-    found += [(item["label"], item) for item in orjson.loads(row.add_ons)]
-    return tuple(_line(wording, label, item["count"], **item["unit_price"]) for label, item in found)
+    items = [(item["tier_label"], item) for item in orjson.loads(row.guests)]
+    items += [(item["label"], item) for item in orjson.loads(row.add_ons)]
+    return tuple(_line(wording, label, item["count"], **item["unit_price"]) for label, item in items)
 
 
 def _line(wording: Language, label: str, count: int, amount_minor: int, currency: str) -> Line:
@@ -330,11 +330,11 @@ def translated(row: BookingDetails, organization: Organization, chosen: str | No
     if row.translations is None:
         return row
     texts = experiences.texts_for(row.translations, (chosen or row.locale, organization.language))
-    given: dict[str, Any] = {name: texts[name] for name in _TEXTS if name in texts}
+    values: dict[str, Any] = {name: texts[name] for name in _TEXTS if name in texts}
     if "what_to_bring" in texts:
-        given["what_to_bring"] = orjson.dumps(texts["what_to_bring"]).decode()
+        values["what_to_bring"] = orjson.dumps(texts["what_to_bring"]).decode()
     return row._replace(
-        **given,
+        **values,
         guests=_renamed(row.guests, "tier_id", "tier_label", texts.get("price_tiers", {})),
         add_ons=_renamed(row.add_ons, "id", "label", texts.get("add_ons", {})),
     )

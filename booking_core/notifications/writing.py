@@ -44,8 +44,8 @@ def write(
         sender: the From address; by default an address at the host of the public URL.
     """
     due = store.lock_owed(tx, organization_id, keys)
-    wanted = ((row.organization_id, row.subject_id) for row, _, _ in due if OutboxKind(row.kind) in BOOKING_KINDS)
-    bookings = store.get_bookings(tx, wanted)
+    booking_keys = ((row.organization_id, row.subject_id) for row, _, _ in due if OutboxKind(row.kind) in BOOKING_KINDS)
+    bookings = store.get_bookings(tx, booking_keys)
     cards = ((row.organization_id, row.subject_id) for row, _, _ in due if row.kind == OutboxKind.GIFT_CARD_MAIL)
     gift_cards = store.get_gift_cards(tx, cards)
     writer = _MailWriter(installation, sender or default_sender(installation), bookings, gift_cards)

@@ -105,14 +105,14 @@ def identify_many(tx: Tx, texts: Sequence[str], installation: Installation) -> l
     A text without the format of a key is never sent to the database.
     """
     hashes = {text: tokens.hash_api_key(text) for text in texts if KEY_PATTERN.fullmatch(text)}
-    wanted = as_json([{"key_hash": each} for each in hashes.values()])
-    rows = tx.all(_BY_HASHES, wanted=wanted) if hashes else []
-    found = {row[-2]: _Found(_from_row(row), organizations.from_row(row[_WIDTH:]), *row[-2:]) for row in rows}
-    return [_caller(hashes.get(text), found, installation) for text in texts]
+    parameter = as_json([{"key_hash": key_hash} for key_hash in hashes.values()])
+    rows = tx.all(_BY_HASHES, wanted=parameter) if hashes else []
+    keys_by_hash = {row[-2]: _Found(_from_row(row), organizations.from_row(row[_WIDTH:]), *row[-2:]) for row in rows}
+    return [_caller(hashes.get(text), keys_by_hash, installation) for text in texts]
 
 
-def _caller(key_hash: str | None, found: dict[str, _Found], installation: Installation) -> Caller | BookingError:
-    match = found.get(key_hash) if key_hash else None
+def _caller(key_hash: str | None, keys_by_hash: dict[str, _Found], installation: Installation) -> Caller | BookingError:
+    match = keys_by_hash.get(key_hash) if key_hash else None
     # The hashes are compared in constant time (decision K1).
     if key_hash is None or match is None or not compare_digest(match.key_hash, key_hash):
         return ApiKeyInvalid()
@@ -147,12 +147,12 @@ def identify(tx: Tx, text: str, installation: Installation) -> Caller:
 
 def _lock_used(dialect: Dialect) -> Any:
     """Lock the keys to update, and skip locked ones, which another transaction is just touching or revoking."""
-    used = rows_parameter(dialect, "used", {"organization_id": Id, "id": Id, "at": BigInteger})
+    rows = rows_parameter(dialect, "used", {"organization_id": Id, "id": Id, "at": BigInteger})
     last = _KEYS.c.last_used_at
-    older = or_(last.is_(None), last < used.c.at, last > used.c.at + literal_column(str(HOUR)))
+    older = or_(last.is_(None), last < rows.c.at, last > rows.c.at + literal_column(str(HOUR)))
     return (
-        select(_KEYS.c.organization_id, _KEYS.c.id, used.c.at)
-        .join_from(_KEYS, used, (_KEYS.c.organization_id == used.c.organization_id) & (_KEYS.c.id == used.c.id))
+        select(_KEYS.c.organization_id, _KEYS.c.id, rows.c.at)
+        .join_from(_KEYS, rows, (_KEYS.c.organization_id == rows.c.organization_id) & (_KEYS.c.id == rows.c.id))
         .where(older)
         .with_for_update(of=_KEYS, key_share=True, skip_locked=True)
     )
@@ -163,14 +163,14 @@ _LOCK_USED = Statement(_lock_used)
 _TOUCH = Update("touch_key", _KEYS, sets=("last_used_at",))
 
 
-def touch(tx: Tx, used: Iterable[tuple[str, str, int]]) -> None:
+def touch(tx: Tx, uses: Iterable[tuple[str, str, int]]) -> None:
     """Record the last use of keys: (organization id, key id, timestamp), to the minute (decision K4).
 
     `last_used_at` moves forward. It moves back only from an instant of more than an hour ahead, which a wrong clock has
     written.
     """
     latest: dict[tuple[str, str], int] = {}
-    for owner, key_id, at in used:
+    for owner, key_id, at in uses:
         latest[owner, key_id] = max(at - at % MINUTE, latest.get((owner, key_id), 0))
     items = [{"organization_id": owner, "id": key_id, "at": at} for (owner, key_id), at in sorted(latest.items())]
     for owner, key_id, at in tx.all(_LOCK_USED, used=as_json(items)) if items else []:
@@ -233,13 +233,13 @@ def _checked_name(text: str) -> str:
     return text
 
 
-def checked_scopes(named: Sequence[str]) -> frozenset[str]:
+def checked_scopes(scopes: Sequence[str]) -> frozenset[str]:
     """Validate the scopes. No scopes mean every read scope (API v1 section 5)."""
-    unknown = sorted(set(named) - set(Scope))
+    unknown = sorted(set(scopes) - set(Scope))
     if unknown:
         message = f"{', '.join(map(repr, unknown))} is not one of {', '.join(Scope)}"
         raise Malformed.at("scopes", message, "unknown_value")
-    return frozenset(map(str, named or READ_SCOPES))
+    return frozenset(map(str, scopes or READ_SCOPES))
 
 
 def _in_the_calendar(at: int) -> int:
@@ -450,10 +450,10 @@ def warn_expiring(tx: Tx, organization_id: str, key_ids: Sequence[str]) -> Proce
 
     Each key gets one mail, also if its expiry is changed later or the mail fails.
     """
-    wanted = as_json({"id": each} for each in key_ids)
-    found = tx.all(_LOCK_EXPIRING, organization_id=organization_id, wanted=wanted)
-    for key_id, name, prefix, expires_at, at in found:
+    parameter = as_json({"id": key_id} for key_id in key_ids)
+    rows = tx.all(_LOCK_EXPIRING, organization_id=organization_id, wanted=parameter)
+    for key_id, name, prefix, expires_at, at in rows:
         payload = {"name": name, "prefix": prefix, "expires_at": expires_at}
         outbox.enqueue(tx, organization_id, OutboxKind.STAFF_KEY_EXPIRING_MAIL, key_id, at=at, payload=payload)
         tx.update(_WARNED, organization_id=organization_id, id=key_id, warned_at=at)
-    return Processed([row[0] for row in found])
+    return Processed([row[0] for row in rows])

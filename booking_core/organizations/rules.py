@@ -170,7 +170,7 @@ def parsed(parsers: Mapping[str, Parse], texts: Mapping[str, str]) -> dict[str, 
         except ValueError as error:
             problems.append(ErrorDetail(field=key, reason="invalid", message=str(error)))
     if problems:
-        raise Malformed("; ".join(f"{each.field} {each.message}" for each in problems), details=problems)
+        raise Malformed("; ".join(f"{problem.field} {problem.message}" for problem in problems), details=problems)
     return values
 
 

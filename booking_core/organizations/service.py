@@ -120,8 +120,8 @@ def owners(tx: Tx, table: Table, row_id: str) -> list[Organization]:
 
     Costs one look-up for each organization, because no index begins with the id of a row.
     """
-    found = tx.all(_owners_of_row(table), id=row_id.lower()) if is_id(row_id) else ()
-    return [from_row(row) for row in found]
+    rows = tx.all(_owners_of_row(table), id=row_id.lower()) if is_id(row_id) else ()
+    return [from_row(row) for row in rows]
 
 
 def owner(tx: Tx, table: Table, row_id: str, noun: str) -> Organization:
@@ -133,10 +133,10 @@ def owner(tx: Tx, table: Table, row_id: str, noun: str) -> Organization:
     Raises:
         NotFound: there is no such row.
     """
-    found = owners(tx, table, row_id)
-    if not found:
+    organizations = owners(tx, table, row_id)
+    if not organizations:
         raise NotFound(f"There is no {noun} {row_id!r}.")
-    return found[0]
+    return organizations[0]
 
 
 def find(tx: Tx) -> list[Organization]:

@@ -65,11 +65,11 @@ def record(
         payment_id = payment.id
         _adjust(tx, actor, payment, amount_minor, status)
     record_id = tokens.new_id()
-    said = {"amount_minor": amount_minor, "currency": currency, "method": method, "note": note}
+    details = {"amount_minor": amount_minor, "currency": currency, "method": method, "note": note}
     owner = {"organization_id": actor.organization.id, "booking_id": booking_id, "payment_id": payment_id}
     times = {"received_at": received_at, "created_at": actor.at}
-    tx.insert(tables.payment_records, id=record_id, **owner, **said, **times)
-    _note(tx, actor, TimelineKind.PAYMENT_RECORDED, booking_id, customer_id, **said, record_id=record_id)
+    tx.insert(tables.payment_records, id=record_id, **owner, **details, **times)
+    _note(tx, actor, TimelineKind.PAYMENT_RECORDED, booking_id, customer_id, **details, record_id=record_id)
     return status
 
 
@@ -98,7 +98,7 @@ def _adjust(tx: Tx, actor: Actor, payment: PaymentRow, amount_minor: int, status
     )
 
 
-def void(tx: Tx, actor: Actor, found: Record, *, customer_id: str | None, note: str | None = None) -> PaymentStatus:
+def void(tx: Tx, actor: Actor, recorded: Record, *, customer_id: str | None, note: str | None = None) -> PaymentStatus:
     """Void a record that was a mistake, of a booking whose row the caller has locked.
 
     Returns:
@@ -109,17 +109,22 @@ def void(tx: Tx, actor: Actor, found: Record, *, customer_id: str | None, note: 
         Malformed: the note is too long or not printable.
     """
     note = _text("note", note, NOTE_LENGTH_MAX)
-    payment = store.lock(tx, actor, found.booking_id)
-    current = listing.get_record(tx, actor.organization.id, found.id)  # read again under the lock of the payment
+    payment = store.lock(tx, actor, recorded.booking_id)
+    current = listing.get_record(tx, actor.organization.id, recorded.id)  # read again under the lock of the payment
     if payment is None or current is None or current.voided_at is not None:
         raise Conflict("payment_voided", "The payment was voided before.")
     if payment.has_refund or payment.released_minor:
         raise Conflict("refund_exists", "The booking has a refund, so its payments cannot be voided any more.")
-    _adjust(tx, actor, payment, -found.amount_minor, PaymentStatus.UNPAID)
-    key = {"organization_id": actor.organization.id, "id": found.id}
+    _adjust(tx, actor, payment, -recorded.amount_minor, PaymentStatus.UNPAID)
+    key = {"organization_id": actor.organization.id, "id": recorded.id}
     tx.update(store.VOID, **key, voided_at=actor.at, voided_note=note)
-    noted = {"amount_minor": found.amount_minor, "currency": found.currency, "record_id": found.id, "note": note}
-    _note(tx, actor, TimelineKind.PAYMENT_VOIDED, found.booking_id, customer_id, **noted)
+    noted = {
+        "amount_minor": recorded.amount_minor,
+        "currency": recorded.currency,
+        "record_id": recorded.id,
+        "note": note,
+    }
+    _note(tx, actor, TimelineKind.PAYMENT_VOIDED, recorded.booking_id, customer_id, **noted)
     return PaymentStatus.UNPAID
 
 
@@ -280,8 +285,8 @@ def _check_refundable(amount_minor: int, left_minor: int, currency: str) -> None
     if amount_minor < 0:
         raise Malformed.at("amount", "must not be below zero", "out_of_range")
     if amount_minor > left_minor:
-        left = formatted(left_minor, currency)
-        raise Unprocessable.at("amount", f"Only {left} of the payment can be returned.", "more_than_paid")
+        rest = formatted(left_minor, currency)
+        raise Unprocessable.at("amount", f"Only {rest} of the payment can be returned.", "more_than_paid")
 
 
 # Refunds at the gateway ------------------------------------------------------------------------------------------
@@ -320,14 +325,14 @@ def record_elsewhere(
     if payment is None or booking is None or booking.payment_source != PaymentSource.STRIPE:
         return Recorded()
     has_refunds = payment.has_refund or payment.released_minor
-    found = store.lock_refunds_of_booking(tx, actor, booking_id) if has_refunds else []
-    if payment.status in _AWAITED or any(each.status in _OPEN for each in found):
+    refund_rows = store.lock_refunds_of_booking(tx, actor, booking_id) if has_refunds else []
+    if payment.status in _AWAITED or any(refund.status in _OPEN for refund in refund_rows):
         return Recorded(is_early=True)
-    parts = found[0].parts_returned_minor if found else 0
+    parts = refund_rows[0].parts_returned_minor if refund_rows else 0
     unknown = gateway_minor - parts - payment.refunded_minor
     state = _unrequested(actor, booking, payment, booking_id, payment.amount_minor, RefundStatus.SUCCEEDED, parts)
-    settled, state = _close_waiting(tx, found, state, unknown, provider_refund_id)
-    rest = min(unknown - sum(each.amount_minor for each in settled), state.paid_minor - state.refunded_minor)
+    settled, state = _close_waiting(tx, refund_rows, state, unknown, provider_refund_id)
+    rest = min(unknown - sum(item.amount_minor for item in settled), state.paid_minor - state.refunded_minor)
     if rest <= 0:
         return Recorded(returned=settled)
     noted = {"provider_refund_id": provider_refund_id} if provider_refund_id and not settled else {}
@@ -336,11 +341,11 @@ def record_elsewhere(
 
 
 def _close_waiting(
-    tx: Tx, found: Iterable[RefundRow], state: RefundRow, amount_minor: int, provider_refund_id: str | None
+    tx: Tx, refund_rows: Iterable[RefundRow], state: RefundRow, amount_minor: int, provider_refund_id: str | None
 ) -> tuple[tuple[Returned, ...], RefundRow]:
     """Close the refunds that waited for a person and that the amount suffices for; return the state after them."""
     settled: list[Returned] = []
-    for refund in found:
+    for refund in refund_rows:
         if refund.status not in WAITING or refund.amount_minor > amount_minor:
             continue
         amount, amount_minor = refund.amount_minor, amount_minor - refund.amount_minor

@@ -131,11 +131,11 @@ class RefundFilter(StrEnum):
 
 
 @lru_cache
-def _listing(wanted: RefundFilter | None, *, of_one: bool) -> Statement:
+def _listing(refund_filter: RefundFilter | None, *, of_one: bool) -> Statement:
     """Return the statement of a filter. The statuses are literals, because the planner has to know them."""
     conditions = [refunds.c.organization_id == _ORGANIZATION] if of_one else []
-    if wanted is not None:
-        statuses = sorted(WAITING) if wanted is RefundFilter.WAITING else [wanted]
+    if refund_filter is not None:
+        statuses = sorted(WAITING) if refund_filter is RefundFilter.WAITING else [refund_filter]
         conditions.append(refunds.c.status.in_([literal_column(f"'{status}'", Text) for status in statuses]))
     return Statement(_refunds(*conditions).order_by(*_NEWEST).limit(_LIMIT))
 
@@ -276,18 +276,18 @@ def organization_of_record(tx: Tx, record_id: str) -> Organization:
     return organizations.owner(tx, payment_records, record_id, "recorded payment")
 
 
-def present_record(found: Record, organization: Organization) -> dict[str, Any]:
+def present_record(record: Record, organization: Organization) -> dict[str, Any]:
     """Return the recorded payment, ready for JSON."""
     return {
-        "id": found.id,
-        "booking_id": found.booking_id,
-        "amount": _money(found.amount_minor, found.currency),
-        "method": found.method,
-        "note": found.note,
-        "received_at": _iso(organization, found.received_at),
-        "voided_at": _iso(organization, found.voided_at),
-        "voided_note": found.voided_note,
-        "created_at": _iso(organization, found.created_at),
+        "id": record.id,
+        "booking_id": record.booking_id,
+        "amount": _money(record.amount_minor, record.currency),
+        "method": record.method,
+        "note": record.note,
+        "received_at": _iso(organization, record.received_at),
+        "voided_at": _iso(organization, record.voided_at),
+        "voided_note": record.voided_note,
+        "created_at": _iso(organization, record.created_at),
     }
 
 
@@ -361,8 +361,8 @@ def find_due(
     """
     parameters: dict[str, Any] = {"at": tx.now()} if overdue else {}
     with tx.without_statement_timeout():
-        found = tx.all(_due(method, overdue=overdue), organization_id=organization.id, limit=limit, **parameters)
-    return [DueBooking._make(row) for row in found]
+        rows = tx.all(_due(method, overdue=overdue), organization_id=organization.id, limit=limit, **parameters)
+    return [DueBooking._make(row) for row in rows]
 
 
 def present_due(due: DueBooking, organization: Organization, at: int) -> dict[str, Any]:
@@ -485,19 +485,19 @@ def outcome_of(tx: Tx, organization_id: str, booking_id: str) -> MoneyOutcome:
     Raises:
         NotFound: the organization has no such booking.
     """
-    found = outcomes_of(tx, organization_id, [booking_id])
-    if not found:
+    outcomes = outcomes_of(tx, organization_id, [booking_id])
+    if not outcomes:
         raise NotFound("There is no such booking.")
-    return found[booking_id]
+    return outcomes[booking_id]
 
 
 def outcomes_of(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, MoneyOutcome]:
     """Return the money outcome of several bookings, by booking id, with two statements."""
-    wanted = as_json({"id": each} for each in booking_ids)
-    paid = [_Paid._make(row) for row in tx.all(_OUTCOMES, organization_id=organization_id, wanted=wanted)]
-    found = tx.all(_OF_BOOKINGS_AMONG, organization_id=organization_id, wanted=wanted)
-    owed = {refund.booking_id: refund for refund, _ in map(_owned, found)}
-    return {each.id: _outcome(each, owed.get(each.id)) for each in paid}
+    ids = as_json({"id": booking_id} for booking_id in booking_ids)
+    paid = [_Paid._make(row) for row in tx.all(_OUTCOMES, organization_id=organization_id, wanted=ids)]
+    rows = tx.all(_OF_BOOKINGS_AMONG, organization_id=organization_id, wanted=ids)
+    owed = {refund.booking_id: refund for refund, _ in map(_owned, rows)}
+    return {booking.id: _outcome(booking, owed.get(booking.id)) for booking in paid}
 
 
 def _outcome(paid: _Paid, refund: Refund | None) -> MoneyOutcome:
@@ -542,18 +542,18 @@ def _left(dialect: Dialect) -> Select[Any]:
         refunds.c.booking_id == payments.c.booking_id,
         refunds.c.number == _CANCELLATION,
     )
-    left: Any = payments.c.amount_minor - payments.c.refunded_minor
+    unreturned: Any = payments.c.amount_minor - payments.c.refunded_minor
     awaited = [literal_column(f"'{status}'", Text) for status in (PaymentStatus.PENDING, PaymentStatus.FAILED)]
     return (
-        select(payments.c.booking_id, left, payments.c.currency, bookings.c.payment_source)
+        select(payments.c.booking_id, unreturned, payments.c.currency, bookings.c.payment_source)
         .join_from(payments, bookings, booked)
         .join(refunds, owed, isouter=True)
         .where(payments.c.organization_id == _ORGANIZATION, in_rows(dialect, payments.c.booking_id, "wanted", "id"))
-        .where(refunds.c.id.is_(None), payments.c.status.not_in(awaited), left > literal_column("0", Integer))
+        .where(refunds.c.id.is_(None), payments.c.status.not_in(awaited), unreturned > literal_column("0", Integer))
     )
 
 
-_LEFT = Statement(_left)
+_UNRETURNED = Statement(_left)
 
 
 def full_refunds(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -561,10 +561,11 @@ def full_refunds(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> di
 
     Bookings without a payment, and bookings with a refund, are left out.
     """
-    wanted = as_json({"id": each} for each in booking_ids)
-    found = tx.all(_LEFT, organization_id=organization_id, wanted=wanted)
+    ids = as_json({"id": booking_id} for booking_id in booking_ids)
+    rows = tx.all(_UNRETURNED, organization_id=organization_id, wanted=ids)
     return {
-        booking_id: _money(_returned(left, currency, source), currency) for booking_id, left, currency, source in found
+        booking_id: _money(_returned(amount_minor, currency, source), currency)
+        for booking_id, amount_minor, currency, source in rows
     }
 
 

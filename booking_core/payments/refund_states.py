@@ -178,7 +178,7 @@ class RefundState:
         if self.status == RefundStatus.FAILED:
             return f"{self.amount} has to be returned by hand: the gateway refused the refund ({self.reason})."
         reasons = _UNCLEAR if self.was_sent else _UNSENT
-        why = {str(known): text for known, text in reasons.items()}.get(self.reason or "", "")
+        why = {str(refund_reason): text for refund_reason, text in reasons.items()}.get(self.reason or "", "")
         if not self.was_sent:
             return f"{self.amount} has to be returned by hand: {why or f'it was not sent ({self.reason})'}."
         why = why or f"the gateway's answer is unclear ({self.reason})"

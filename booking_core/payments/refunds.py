@@ -46,9 +46,9 @@ def claim(
     Args:
         has_gateway: False refers the refunds of live organizations to staff. A sandbox has the test gateway.
     """
-    token, found = tokens.new_id(), store.due(tx, organization_id, refund_ids)
+    token, rows = tokens.new_id(), store.due(tx, organization_id, refund_ids)
     claimed: list[ClaimedRefund] = []
-    for due in found:
+    for due in rows:
         if due.clock_offset is None and not has_gateway:
             _refer(tx, due, RefundReason.NO_GATEWAY)
         elif due.payment_intent is None:
@@ -57,7 +57,7 @@ def claim(
             _refer(tx, due, RefundReason.NEVER_SETTLED)
         else:
             claimed.append(_lease(tx, due, token, due.at + round(lease_s * SECOND)))
-    return Processed([due.id for due in found], results=claimed)
+    return Processed([due.id for due in rows], results=claimed)
 
 
 def _lease(tx: Tx, due: RefundRow, token: str, until: int) -> ClaimedRefund:
@@ -100,16 +100,16 @@ def settle(
         first_delay_s: seconds until the second attempt; each later delay is twice as long.
         jitter: returns 0 to 1, the share of the longest jitter, which is a quarter of the delay.
     """
-    leases = ((each.claimed.organization_id, each.claimed.id, each.claimed.lease_token) for each in results)
-    found = store.lock_leased(tx, leases)
+    leases = ((result.claimed.organization_id, result.claimed.id, result.claimed.lease_token) for result in results)
+    locked = store.lock_leased(tx, leases)
     returned = []
     for result in results:
-        refund = found.get((result.claimed.organization_id, result.claimed.id))
+        refund = locked.get((result.claimed.organization_id, result.claimed.id))
         if refund is not None:
             refund = refund._replace(at=refund.at + result.claimed.ahead)
             delay_s = rules.retry_delay_s(refund.attempt_count, jitter(), first_delay_s)
             returned += _settle(tx, refund, result, delay_s)
-    return Settled(len(found), returned)
+    return Settled(len(locked), returned)
 
 
 _STATUS_FOR_STAFF = {RefundOutcome.REFUSED: RefundStatus.FAILED, RefundOutcome.UNCLEAR: RefundStatus.NEEDS_REVIEW}

@@ -42,18 +42,18 @@ _GATEWAY_DIGITS = {"ISK": 2, "UGX": 2, "MGA": 0}
 
 def to_gateway(amount_minor: int, currency: str) -> int:
     """Return the amount in Stripe's unit, rounded half up where that is larger than the minor unit."""
-    ours = minor_digits(currency)
-    theirs = _GATEWAY_DIGITS.get(currency, ours)
-    amount: int = (2 * amount_minor * 10**theirs + 10**ours) // (2 * 10**ours)
+    digits = minor_digits(currency)
+    gateway_digits = _GATEWAY_DIGITS.get(currency, digits)
+    amount: int = (2 * amount_minor * 10**gateway_digits + 10**digits) // (2 * 10**digits)
     return amount
 
 
 def from_gateway(amount: int, currency: str) -> int | None:
     """Return the amount in minor units; None if it is not a whole number of them, which Stripe was never asked
     for."""
-    ours = minor_digits(currency)
-    theirs = _GATEWAY_DIGITS.get(currency, ours)
-    minor, rest = divmod(amount * 10**ours, 10**theirs)
+    digits = minor_digits(currency)
+    gateway_digits = _GATEWAY_DIGITS.get(currency, digits)
+    minor, rest = divmod(amount * 10**digits, 10**gateway_digits)
     return None if rest else minor
 
 
@@ -95,14 +95,14 @@ def refund_amount(
         in_full: the whole payment, regardless of the policy.
         by_hand: staff took the payment and returns it: no gateway rounds the amount.
     """
-    wanted = paid_minor
+    due_minor = paid_minor
     if not in_full:
-        wanted = by_policy(organization, paid_minor=paid_minor, starts_at=starts_at, at=at)
+        due_minor = by_policy(organization, paid_minor=paid_minor, starts_at=starts_at, at=at)
     if by_hand:
-        return RefundAmount(max(wanted, 0))
-    left = paid_minor - refunded_minor
-    amount = max(returnable(wanted, currency, left), 0)
-    return RefundAmount(amount, min(wanted, left) - amount)
+        return RefundAmount(max(due_minor, 0))
+    unreturned_minor = paid_minor - refunded_minor
+    amount = max(returnable(due_minor, currency, unreturned_minor), 0)
+    return RefundAmount(amount, min(due_minor, unreturned_minor) - amount)
 
 
 class Release(NamedTuple):

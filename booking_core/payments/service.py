@@ -180,11 +180,11 @@ def request_refund(
     Returns:
         The amount in minor units; 0 when nothing was paid, the policy keeps it, or a refund exists.
     """
-    amount, kept = refundable(
+    amount, kept_minor = refundable(
         actor.organization, payment, starts_at=starts_at, at=actor.at, in_full=in_full, by_hand=by_hand
     )
     if amount:
-        _request(tx, actor, payment, booking_id, amount, customer_id, by_hand=by_hand, kept_minor=kept)
+        _request(tx, actor, payment, booking_id, amount, customer_id, by_hand=by_hand, kept_minor=kept_minor)
     return amount
 
 

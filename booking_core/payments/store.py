@@ -86,9 +86,9 @@ def insert(
 ) -> str:
     """Insert the payment of a booking, after the booking, and return its id."""
     payment_id = tokens.new_id()
-    own = {"organization_id": organization_id, "id": payment_id, "booking_id": booking_id}
+    ids = {"organization_id": organization_id, "id": payment_id, "booking_id": booking_id}
     amount = {"amount_minor": amount_minor, "currency": currency, "status": status.value}
-    tx.insert(payments, **own, **amount, created_at=at, updated_at=at)
+    tx.insert(payments, **ids, **amount, created_at=at, updated_at=at)
     return payment_id
 
 
@@ -273,12 +273,12 @@ _OF_OTHERS = {
 
 def _joined(dialect: Dialect) -> Any:
     """Select refunds with their payments and bookings."""
-    known = _OF_OTHERS | {"at": now_us(dialect)}
-    own = and_(refunds.c.organization_id == bookings.c.organization_id, refunds.c.booking_id == bookings.c.id)
+    expressions = _OF_OTHERS | {"at": now_us(dialect)}
+    of_booking = and_(refunds.c.organization_id == bookings.c.organization_id, refunds.c.booking_id == bookings.c.id)
     paid = and_(payments.c.organization_id == refunds.c.organization_id, payments.c.id == refunds.c.payment_id)
     return (
-        select(*(known[name] if name in known else refunds.c[name] for name in RefundRow._fields))
-        .join_from(bookings, refunds, own)
+        select(*(expressions[name] if name in expressions else refunds.c[name] for name in RefundRow._fields))
+        .join_from(bookings, refunds, of_booking)
         .join(payments, paid)
     )
 
@@ -305,8 +305,8 @@ _LOCK_DUE = Statement(_lock_due)
 
 def due(tx: Tx, organization_id: str, refund_ids: Iterable[str]) -> list[RefundRow]:
     """Return the due refunds; on PostgreSQL lock them and skip locked ones."""
-    wanted = as_json({"id": each} for each in refund_ids)
-    return list(map(RefundRow._make, tx.all(_LOCK_DUE, organization_id=organization_id, wanted=wanted)))
+    ids = as_json({"id": refund_id} for refund_id in refund_ids)
+    return list(map(RefundRow._make, tx.all(_LOCK_DUE, organization_id=organization_id, wanted=ids)))
 
 
 LEASE = Update(
@@ -324,7 +324,7 @@ LEASE = Update(
 )
 """`next_attempt_at` is then the end of the lease: a refund with an expired lease becomes due."""
 
-_WANTED: Mapping[str, Any] = {"organization_id": Id, "id": Id, "lease_token": Text}
+_LEASE: Mapping[str, Any] = {"organization_id": Id, "id": Id, "lease_token": Text}
 
 
 def _lock_leased(dialect: Dialect) -> Any:
@@ -333,15 +333,15 @@ def _lock_leased(dialect: Dialect) -> Any:
     Bookings are locked in the order of their ids, each before its payment and its refund: concurrent transactions wait
     for each other and never deadlock.
     """
-    wanted = rows_parameter(dialect, "wanted", _WANTED).c
+    lease = rows_parameter(dialect, "wanted", _LEASE).c
     return (
         _joined(dialect)
         .join(
-            wanted.id.table,
+            lease.id.table,
             and_(
-                refunds.c.organization_id == wanted.organization_id,
-                refunds.c.id == wanted.id,
-                refunds.c.lease_token == wanted.lease_token,
+                refunds.c.organization_id == lease.organization_id,
+                refunds.c.id == lease.id,
+                refunds.c.lease_token == lease.lease_token,
             ),
         )
         .where(OPEN)
@@ -359,9 +359,11 @@ def lock_leased(tx: Tx, leases: Iterable[tuple[str, str, str]]) -> dict[tuple[st
     Args:
         leases: (organization id, refund id, lease token).
     """
-    wanted = as_json({"organization_id": owner, "id": row_id, "lease_token": token} for owner, row_id, token in leases)
-    found = map(RefundRow._make, tx.all(_LOCK_LEASED, wanted=wanted))
-    return {(row.organization_id, row.id): row for row in found}
+    parameter = as_json(
+        {"organization_id": owner, "id": row_id, "lease_token": token} for owner, row_id, token in leases
+    )
+    rows = map(RefundRow._make, tx.all(_LOCK_LEASED, wanted=parameter))
+    return {(row.organization_id, row.id): row for row in rows}
 
 
 # In the order of bookings, payments and refunds: staff and workers never deadlock.
@@ -390,8 +392,8 @@ def lock_refund(tx: Tx, actor: Actor, refund_id: str) -> RefundRow | None:
 
 def lock_refunds_of_booking(tx: Tx, actor: Actor, booking_id: str) -> list[RefundRow]:
     """Lock the refunds of a booking, as `lock_refund`, the refund of its cancellation first."""
-    found = tx.all(_LOCK_REFUNDS_OF_BOOKING, organization_id=actor.organization.id, booking_id=booking_id)
-    return list(map(RefundRow._make, found))
+    rows = tx.all(_LOCK_REFUNDS_OF_BOOKING, organization_id=actor.organization.id, booking_id=booking_id)
+    return list(map(RefundRow._make, rows))
 
 
 SETTLE = Update(

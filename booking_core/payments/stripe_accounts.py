@@ -141,9 +141,9 @@ def remove(tx: Tx, actor: Actor) -> dict[str, Any]:
     Raises:
         NotFound: the organization has none.
     """
-    shown = get(tx, actor)
+    account = get(tx, actor)
     tx.run(_REMOVE, organization_id=actor.organization.id)
-    return shown
+    return account
 
 
 def present(account: StripeAccount, actor: Actor) -> dict[str, Any]:

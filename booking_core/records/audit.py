@@ -87,15 +87,15 @@ _ACTION = or_(
     audit.c.action == bindparam("action", type_=Text),
     audit.c.action.like(bindparam("prefix", type_=Text)),
 )
-_SHOWN = (
+_ENTRIES = (
     select(audit, tables.organizations.c.slug)
     .outerjoin(tables.organizations, tables.organizations.c.id == audit.c.organization_id)
     .where(_SINCE, _ACTION)
     .order_by(audit.c.at.desc(), audit.c.id.desc())
     .limit(bindparam("limit", type_=Integer))
 )
-_FIND = Statement(_SHOWN)
-_FIND_OF_ORGANIZATION = Statement(_SHOWN.where(audit.c.organization_id == bindparam("organization_id", type_=Id)))
+_FIND = Statement(_ENTRIES)
+_FIND_OF_ORGANIZATION = Statement(_ENTRIES.where(audit.c.organization_id == bindparam("organization_id", type_=Id)))
 
 
 def find(
@@ -108,11 +108,11 @@ def find(
         since: the first instant.
         action: an action such as `keys.revoke`, or its first word; all of them if it is empty.
     """
-    wanted = {"since": since, "action": action, "prefix": f"{action}.%", "limit": limit}
+    parameters = {"since": since, "action": action, "prefix": f"{action}.%", "limit": limit}
     if organization_id is None:
-        rows = tx.all(_FIND, **wanted)
+        rows = tx.all(_FIND, **parameters)
     else:
-        rows = tx.all(_FIND_OF_ORGANIZATION, **wanted, organization_id=organization_id)
+        rows = tx.all(_FIND_OF_ORGANIZATION, **parameters, organization_id=organization_id)
     return [_present(*row) for row in rows]
 
 
@@ -120,7 +120,7 @@ def _present(
     organization_id: str, entry_id: str, at: int, actor_kind: str, actor: str, action: str, objects: str, slug: str
 ) -> dict[str, Any]:
     is_of_installation = str(organization_id) == NIL_ID
-    found = orjson.loads(objects)
+    object_ids = orjson.loads(objects)
     return {
         "id": str(entry_id),
         "at": to_datetime(at).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -129,8 +129,8 @@ def _present(
         "action": action,
         "organization_id": None if is_of_installation else str(organization_id),
         "organization": slug,
-        "objects": found,
-        "summary": " ".join(f"{name}={_listed(ids)}" for name, ids in found.items()),
+        "objects": object_ids,
+        "summary": " ".join(f"{name}={_listed(ids)}" for name, ids in object_ids.items()),
     }
 
 

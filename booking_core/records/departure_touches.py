@@ -45,13 +45,13 @@ IS_WANTED = or_(_IS_SUBSCRIBED, _IS_FOLLOWED)
 feed."""
 
 
-def _is_later(stored: ColumnElement[Any], given: ColumnElement[Any]) -> ColumnElement[bool]:
+def _is_later(stored: ColumnElement[Any], announce_at: ColumnElement[Any]) -> ColumnElement[bool]:
     """Return the condition for departures without an early look: a rush writes the index once."""
-    return or_(stored.is_(None), stored > given + literal_column(str(WINDOW)))
+    return or_(stored.is_(None), stored > announce_at + literal_column(str(WINDOW)))
 
 
-def _earlier(stored: ColumnElement[Any], given: ColumnElement[Any]) -> ColumnElement[Any]:
-    return case((and_(_is_later(stored, given), IS_WANTED), given), else_=stored)
+def _earlier(stored: ColumnElement[Any], announce_at: ColumnElement[Any]) -> ColumnElement[Any]:
+    return case((and_(_is_later(stored, announce_at), IS_WANTED), announce_at), else_=stored)
 
 
 ANNOUNCE: Merge = ("announce_at", _earlier)
@@ -59,10 +59,10 @@ ANNOUNCE: Merge = ("announce_at", _earlier)
 
 
 def _touch(dialect: Dialect, name: str) -> dml.Update:
-    given = rows_parameter(dialect, name, {"organization_id": Id, "id": Id, "announce_at": BigInteger}).c
-    is_it = and_(departures.c.organization_id == given.organization_id, departures.c.id == given.id)
-    is_later = _is_later(departures.c.announce_at, given.announce_at)
-    return update(departures).where(is_it, is_later, IS_WANTED).values(announce_at=given.announce_at)
+    row = rows_parameter(dialect, name, {"organization_id": Id, "id": Id, "announce_at": BigInteger}).c
+    is_it = and_(departures.c.organization_id == row.organization_id, departures.c.id == row.id)
+    is_later = _is_later(departures.c.announce_at, row.announce_at)
+    return update(departures).where(is_it, is_later, IS_WANTED).values(announce_at=row.announce_at)
 
 
 _TOUCH = InsertFromSelect("touch_departure", _touch)
@@ -82,7 +82,9 @@ _LOCK_OF_HOLD = Statement(
 
 def touch(tx: Tx, organization_id: str, departure_ids: Iterable[str], *, at: int) -> None:
     """Have departures announced whose rows this transaction has locked, and does not update itself."""
-    rows = [{"organization_id": organization_id, "id": each, "announce_at": at} for each in departure_ids]
+    rows = [
+        {"organization_id": organization_id, "id": departure_id, "announce_at": at} for departure_id in departure_ids
+    ]
     tx.insert_all_from_select(_TOUCH, rows)
 
 
@@ -96,17 +98,17 @@ def lock_of_hold(tx: Tx, organization_id: str, hold_id: str) -> None:
 
 def _resize(dialect: Dialect) -> dml.Update:
     """Set totals and ceilings in the database, which has the current number of sold seats (`tables.departures`)."""
-    wanted = rows_parameter(
+    row = rows_parameter(
         dialect, "wanted", {"organization_id": Id, "id": Id, "seats_total": Integer, "at": BigInteger}
     ).c
-    taken = departures.c.seats_taken
+    seats_taken = departures.c.seats_taken
     return (
         update(departures)
-        .where(departures.c.organization_id == wanted.organization_id, departures.c.id == wanted.id)
+        .where(departures.c.organization_id == row.organization_id, departures.c.id == row.id)
         .values(
-            seats_total=wanted.seats_total,
-            seats_ceiling=case((taken > wanted.seats_total, taken), else_=wanted.seats_total),
-            updated_at=wanted.at,
+            seats_total=row.seats_total,
+            seats_ceiling=case((seats_taken > row.seats_total, seats_taken), else_=row.seats_total),
+            updated_at=row.at,
         )
     )
 
@@ -116,9 +118,9 @@ _RESIZE = Statement(_resize)
 
 def resize(tx: Tx, organization_id: str, totals: Mapping[str, int], *, at: int) -> None:
     """Set the total of seats by departure, in the order of ids, as every transaction locks."""
-    wanted = [
-        {"organization_id": organization_id, "id": each, "seats_total": totals[each], "at": at}
-        for each in sorted(totals)
+    rows = [
+        {"organization_id": organization_id, "id": departure_id, "seats_total": totals[departure_id], "at": at}
+        for departure_id in sorted(totals)
     ]
-    if wanted:
-        tx.run(_RESIZE, wanted=as_json(wanted))
+    if rows:
+        tx.run(_RESIZE, wanted=as_json(rows))

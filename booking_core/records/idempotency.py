@@ -76,8 +76,8 @@ def has_lock(name: ColumnElement[str]) -> ColumnElement[bool]:
 
 
 def _try_locks(dialect: Dialect) -> Any:
-    wanted = rows_from_json(dialect, "wanted", {"i": Integer, "lock": Text}).c
-    return select(wanted.i, has_lock(wanted.lock))
+    row = rows_from_json(dialect, "wanted", {"i": Integer, "lock": Text}).c
+    return select(row.i, has_lock(row.lock))
 
 
 _TRY_LOCKS = Statement(_try_locks)
@@ -89,21 +89,21 @@ _FIND = Statement(
 )
 
 
-def try_locks(tx: Tx, wanted: Sequence[tuple[str, str]]) -> list[bool]:
+def try_locks(tx: Tx, keys: Sequence[tuple[str, str]]) -> list[bool]:
     """Lock each (organization id, key), and return for each whether this transaction holds the lock.
 
     Read stored answers with a later statement: only its snapshot contains the commit of the former holder.
     """
-    held: list[bool] = tx.pipeline(locks_query(tx.dialect, wanted))[0]
-    return held
+    are_held: list[bool] = tx.pipeline(locks_query(tx.dialect, keys))[0]
+    return are_held
 
 
-def locks_query(dialect: Dialect, wanted: Sequence[tuple[str, str]]) -> Query[list[bool]]:
+def locks_query(dialect: Dialect, keys: Sequence[tuple[str, str]]) -> Query[list[bool]]:
     """Return the query of `try_locks`, for a pipeline with other queries."""
     if dialect.name == "sqlite":
-        return Query(None, {}, lambda _: [True] * len(wanted))
-    locks = as_json({"i": i, "lock": lock_name(*each)} for i, each in enumerate(wanted))
-    return Query(_TRY_LOCKS, {"wanted": locks}, lambda found: [is_held for _, is_held in sorted(found)])
+        return Query(None, {}, lambda _: [True] * len(keys))
+    locks = as_json({"i": i, "lock": lock_name(*key)} for i, key in enumerate(keys))
+    return Query(_TRY_LOCKS, {"wanted": locks}, lambda rows: [is_held for _, is_held in sorted(rows)])
 
 
 def lock_name(organization_id: str, key: str) -> str:

@@ -56,19 +56,19 @@ _RETRY = Update(
 
 
 def _wanted(subject_ids: Collection[str]) -> str:
-    return as_json({"id": each} for each in sorted(subject_ids))
+    return as_json({"id": subject_id} for subject_id in sorted(subject_ids))
 
 
 def find(tx: Tx, job: str, organization_id: str, subject_ids: Collection[str]) -> dict[str, ParkedRow]:
     """Return the parked rows among the subjects, by subject."""
-    found = tx.all(_FIND, organization_id=organization_id, job=job, wanted=_wanted(subject_ids))
-    return {row[0]: ParkedRow(row[0], row[1], bool(row[2])) for row in found}
+    rows = tx.all(_FIND, organization_id=organization_id, job=job, wanted=_wanted(subject_ids))
+    return {row[0]: ParkedRow(row[0], row[1], bool(row[2])) for row in rows}
 
 
 def park(tx: Tx, job: str, organization_id: str, subject_id: str, error: BaseException) -> bool:
     """Park a row after an attempt that failed, and return whether this was its first failure."""
-    known = find(tx, job, organization_id, [subject_id]).get(subject_id)
-    failures, at = (known.failures if known else 0) + 1, tx.now()
+    row = find(tx, job, organization_id, [subject_id]).get(subject_id)
+    failures, at = (row.failures if row else 0) + 1, tx.now()
     state = {
         "failures": failures,
         "error": type(error).__name__,  # its text may hold parts of the row
@@ -76,11 +76,11 @@ def park(tx: Tx, job: str, organization_id: str, subject_id: str, error: BaseExc
         "retry_at": at + retry_delay(failures),
     }
     key = {"organization_id": organization_id, "job": job, "subject_id": subject_id}
-    if known:
+    if row:
         tx.update(_RETRY, **key, **state)
     else:
         tx.insert(parked_work, **key, **state)
-    return known is None
+    return row is None
 
 
 def retry_delay(failures: int) -> int:

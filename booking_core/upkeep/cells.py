@@ -64,7 +64,7 @@ def every(settings: Settings) -> list[Cell]:
     """Return all cells, the first one first; only the cell of BOOKING_CELL, if it is set."""
     if settings.cell:
         return [Cell(settings.cell, settings)]
-    return [Cell(FIRST, settings), *(Cell(each.name, settings.of_cell(each.name)) for each in settings.cells)]
+    return [Cell(FIRST, settings), *(Cell(address.name, settings.of_cell(address.name)) for address in settings.cells)]
 
 
 def get(settings: Settings, name: str) -> Cell:
@@ -73,10 +73,10 @@ def get(settings: Settings, name: str) -> Cell:
     Raises:
         CellError: the settings have none.
     """
-    found = next((each for each in every(settings) if each.name == name), None)
-    if found is None:
-        raise CellError(f"There is no cell {name!r}: the cells are {', '.join(each.name for each in every(settings))}.")
-    return found
+    cell = next((cell for cell in every(settings) if cell.name == name), None)
+    if cell is None:
+        raise CellError(f"There is no cell {name!r}: the cells are {', '.join(cell.name for cell in every(settings))}.")
+    return cell
 
 
 def state_of(cell: Cell, database: Database) -> CellState:
@@ -86,10 +86,10 @@ def state_of(cell: Cell, database: Database) -> CellState:
         CellError: the database belongs to another cell.
         Unavailable: it cannot be reached.
     """
-    found = database.read(_name)
-    if found is None and not cell.is_first:
+    name = database.read(_name)
+    if name is None and not cell.is_first:
         return CellState.MISSING
-    if found is not None:
+    if name is not None:
         require_own(cell, database)
     state = database.read(revisions.state)
     if state is SchemaState.OLDER:
@@ -104,10 +104,10 @@ def require_own(cell: Cell, database: Database) -> None:
         CellError: it belongs to another cell, or to none.
         Unavailable: it cannot be reached.
     """
-    found = database.read(_name)
-    if (found or FIRST) != cell.name:
-        held = f"the database of the cell {found}" if found else "not a cell's database"
-        raise CellError(f"The database of the cell {cell.name} is {held}: compare BOOKING_CELLS.")
+    name = database.read(_name)
+    if (name or FIRST) != cell.name:
+        description = f"the database of the cell {name}" if name else "not a cell's database"
+        raise CellError(f"The database of the cell {cell.name} is {description}: compare BOOKING_CELLS.")
 
 
 def create(cell: Cell, database: Database) -> bool:

@@ -180,7 +180,7 @@ class CapturedMail(NamedTuple):
     message: str
 
 
-_SHOWN = select(*(tables.mails.c[name] for name in CapturedMail._fields)).where(
+_CAPTURED = select(*(tables.mails.c[name] for name in CapturedMail._fields)).where(
     tables.mails.c.organization_id == bindparam("organization_id", type_=Id),
     tables.mails.c.message != literal_column("''"),
     tables.mails.c.sent_at.is_not(None),
@@ -189,8 +189,8 @@ _AFTER = bindparam("after", type_=Id)
 _LIMIT = bindparam("limit", type_=Integer)
 # Along the primary key, whose ids are in the order of the mails' creation.
 _PAGES = {
-    Order.DESC: Statement(_SHOWN.where(tables.mails.c.id < _AFTER).order_by(tables.mails.c.id.desc()).limit(_LIMIT)),
-    Order.ASC: Statement(_SHOWN.where(tables.mails.c.id > _AFTER).order_by(tables.mails.c.id).limit(_LIMIT)),
+    Order.DESC: Statement(_CAPTURED.where(tables.mails.c.id < _AFTER).order_by(tables.mails.c.id.desc()).limit(_LIMIT)),
+    Order.ASC: Statement(_CAPTURED.where(tables.mails.c.id > _AFTER).order_by(tables.mails.c.id).limit(_LIMIT)),
 }
 _FIRST = {Order.DESC: "ffffffff-ffff-ffff-ffff-ffffffffffff", Order.ASC: "00000000-0000-0000-0000-000000000000"}
 
@@ -207,9 +207,9 @@ def find_mails(tx: Tx, caller: Caller, page: PageRequest) -> Page:
     binding, after = Binding(owner, "sandbox_mails", page.order), _FIRST[page.order]
     if page.starting_after is not None:
         _, after = cursors.decode_row(keys, binding, page.starting_after)
-    found = tx.all(_PAGES[page.order], organization_id=owner, after=after, limit=page.limit + 1)
-    rows = [CapturedMail._make(row) for row in found[: page.limit]]
-    has_more = len(found) > page.limit
+    page_rows = tx.all(_PAGES[page.order], organization_id=owner, after=after, limit=page.limit + 1)
+    rows = [CapturedMail._make(row) for row in page_rows[: page.limit]]
+    has_more = len(page_rows) > page.limit
     cursor = cursors.encode_row(keys, binding, rows[-1].created_at, rows[-1].id) if has_more else None
     return envelope([_present_mail(row, caller) for row in rows], cursor)
 

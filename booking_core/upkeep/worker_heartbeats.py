@@ -19,9 +19,9 @@ EVERY = 15 * SECOND
 LATE = 4 * EVERY
 """Without a heartbeat for so long, no worker counts as running."""
 
-_THIS = workers.c.id == bindparam("worker_id", type_=Id)
-_BEAT = Statement(lambda dialect: update(workers).where(_THIS).values(seen_at=now_us(dialect)))
-_REMOVE = Statement(delete(workers).where(_THIS))
+_IS_WORKER = workers.c.id == bindparam("worker_id", type_=Id)
+_BEAT = Statement(lambda dialect: update(workers).where(_IS_WORKER).values(seen_at=now_us(dialect)))
+_REMOVE = Statement(delete(workers).where(_IS_WORKER))
 _REMOVE_OLD = Statement(delete(workers).where(workers.c.seen_at < bindparam("before", type_=BigInteger)))
 
 

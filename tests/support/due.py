@@ -51,13 +51,13 @@ def claim_refunds(world: World, *, limit: int = 100, lease_s: float = 30) -> lis
 
 def refer_refunds(world: World, *, limit: int = 100) -> int:
     refer = partial(payments.claim, lease_s=0.0, has_gateway=False)
-    return len(process_own(world, payments.DUE, refer, limit).done)
+    return len(process_own(world, payments.DUE, refer, limit).finished)
 
 
 def write_mails(world: World, **options: Any) -> int:
     limit = options.pop("limit", 100)
     write = lambda tx, owner, due: notifications.write(tx, world.installation, owner, due, **options)  # noqa: E731
-    return len(process_own(world, notifications.OWED, write, limit).done)
+    return len(process_own(world, notifications.OWED, write, limit).finished)
 
 
 def claim_mails(world: World, **options: Any) -> list[ClaimedMail]:
@@ -67,8 +67,8 @@ def claim_mails(world: World, **options: Any) -> list[ClaimedMail]:
 
 
 def unpark_mails(world: World) -> int:
-    return len(process_own(world, notifications.PARKED, notifications.unpark).done)
+    return len(process_own(world, notifications.PARKED, notifications.unpark).finished)
 
 
 def warn_of_keys(world: World) -> int:
-    return len(process_own(world, keys.EXPIRING, keys.warn_expiring).done)
+    return len(process_own(world, keys.EXPIRING, keys.warn_expiring).finished)

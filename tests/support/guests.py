@@ -180,7 +180,7 @@ class Guests:
         """Process due erasures in one transaction, as a worker does, and return the number that is left."""
         world = self.world
         act = lambda tx, owner, ids: erasures.process(tx, world.installation, owner, ids)  # noqa: E731
-        return len(self.act(lambda tx: due.process(tx, world.org, erasures.DUE, act)).left)
+        return len(self.act(lambda tx: due.process(tx, world.org, erasures.DUE, act)).remaining)
 
     def erase(self) -> None:
         """Process all erasures."""

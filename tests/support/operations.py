@@ -197,7 +197,7 @@ class Operations:
             keys = [row.key for row in page.rows]
             if keys:
                 processed = world.database.write(lambda tx: process(tx, world.installation, world.org, keys))  # noqa: B023
-                yield len(processed.done) + len(processed.left)
+                yield len(processed.finished) + len(processed.remaining)
 
     def issue(self, amount_minor: int, **over: Any) -> tuple[str, str]:
         """Issue a gift card, and return its id and its code."""

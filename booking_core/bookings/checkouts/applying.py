@@ -48,7 +48,7 @@ _FINAL = frozenset({IntentStatus.SUCCEEDED, IntentStatus.RESOLVED})
 class Applied(StrEnum):
     """The result of applying an update."""
 
-    DONE = "done"
+    RECORDED = "done"
     """It is recorded, now or before."""
     UNKNOWN = "unknown"
     """The payment is of no booking of this organization."""
@@ -81,9 +81,9 @@ def _unknown(actor: Actor, update: Update) -> Applied:
 
 
 def _booking_of(tx: Tx, actor: Actor, update: Update) -> str | None:
-    found = store.booking_of_intent(tx, actor.organization.id, update.intent_id)
-    if found is not None or not isinstance(update, IntentUpdate):
-        return found
+    booking_id = store.booking_of_intent(tx, actor.organization.id, update.intent_id)
+    if booking_id is not None or not isinstance(update, IntentUpdate):
+        return booking_id
     is_own = update.organization_id == actor.organization.id
     return update.booking_id.lower() if is_own and update.booking_id and is_id(update.booking_id) else None
 
@@ -99,9 +99,9 @@ class _Target:
         self.tx, self.actor, self.booking_id = tx, actor, booking_id
         self.booking: LockedBooking = changes.lock(tx, actor, booking_id)
         self.payment: PaymentRow | None = payments.lock(tx, actor, booking_id)
-        found = store.lock(tx, actor.organization.id, booking_id)
-        self.is_new = found is None
-        self.row = found or self._new()
+        row = store.lock(tx, actor.organization.id, booking_id)
+        self.is_new = row is None
+        self.row = row or self._new()
 
     def _new(self) -> IntentRow:
         """Return the intent of a booking that was paid without a checkout of this API."""
@@ -151,7 +151,7 @@ def _apply_intent(target: _Target, update: IntentUpdate) -> Applied:
         return _succeed(target, update)
     row = target.row
     if row.status in _FINAL or row.intent_id not in (None, update.intent_id):
-        return Applied.DONE
+        return Applied.RECORDED
     row = row._replace(intent_id=update.intent_id)
     if update.state is IntentState.CANCELED:
         row = row._replace(status=IntentStatus.CANCELED, check_at=None)
@@ -159,7 +159,7 @@ def _apply_intent(target: _Target, update: IntentUpdate) -> Applied:
         row = row._replace(last_error=update.error)
         target.note(TimelineKind.PAYMENT_FAILED, reason=update.error)
     target.save(row)
-    return Applied.DONE
+    return Applied.RECORDED
 
 
 def _succeed(target: _Target, update: IntentUpdate) -> Applied:
@@ -178,7 +178,7 @@ def _succeed(target: _Target, update: IntentUpdate) -> Applied:
     if refunds.refunded_minor is None or max(row.refunded_minor, refunds.refunded_minor):
         return _compare_refunds(target, row, refunds)
     target.save(row if update.refunds is None else row._replace(check_at=None))
-    return Applied.DONE
+    return Applied.RECORDED
 
 
 def _is_kept_in_review(row: IntentRow) -> bool:
@@ -212,8 +212,8 @@ def _refer(target: _Target, intent_id: str, reason: str, amount_minor: int | Non
     if _is_kept_in_review(row):
         return Applied.NEEDS_REVIEW
     received = {"amount_minor": amount_minor, "currency": currency}
-    known = row.intent_id or intent_id
-    row = row._replace(intent_id=known, status=IntentStatus.NEEDS_REVIEW, last_error=reason, check_at=None)
+    recorded_id = row.intent_id or intent_id
+    row = row._replace(intent_id=recorded_id, status=IntentStatus.NEEDS_REVIEW, last_error=reason, check_at=None)
     about = received | {"reason": reason, "payment_intent": intent_id}
     target.save(target.notify_staff(row, OutboxKind.STAFF_PAYMENT_REVIEW_MAIL, reason, **about))
     target.note(TimelineKind.PAYMENT_NEEDS_REVIEW, reason=reason, payment_intent=intent_id, **received)
@@ -242,7 +242,7 @@ def _resolve_by_refund(target: _Target, update: RefundUpdate) -> Applied:
         return Applied.NEEDS_REVIEW
     target.save(target.row._replace(status=IntentStatus.RESOLVED))
     target.note(TimelineKind.PAYMENT_REVIEWED, reason="refunded_elsewhere")
-    return Applied.DONE
+    return Applied.RECORDED
 
 
 def _compare_refunds(target: _Target, row: IntentRow, update: RefundUpdate) -> Applied:
@@ -263,7 +263,7 @@ def _compare_refunds(target: _Target, row: IntentRow, update: RefundUpdate) -> A
             check_count=check_count,
         )
     )
-    return Applied.DONE
+    return Applied.RECORDED
 
 
 # Disputes --------------------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def _apply_dispute(target: _Target, update: DisputeUpdate) -> Applied:
     row = target.row
     is_known = row.dispute_id == update.dispute_id
     if is_known and row.dispute_closed_at is not None:
-        return Applied.DONE
+        return Applied.RECORDED
     if not is_known:
         noted = {"amount_minor": update.amount_minor, "currency": row.currency, "reason": update.reason}
         target.note(TimelineKind.PAYMENT_DISPUTED, **noted)
@@ -291,7 +291,7 @@ def _apply_dispute(target: _Target, update: DisputeUpdate) -> Applied:
         dispute_closed_at=target.actor.at if update.is_closed else None,
     )
     target.save(_notify_of_dispute(target, row, update))
-    return Applied.DONE
+    return Applied.RECORDED
 
 
 def _notify_of_dispute(target: _Target, row: IntentRow, update: DisputeUpdate) -> IntentRow:
@@ -336,10 +336,10 @@ def claim(
     tx: Tx, installation: Installation, organization_id: str, booking_ids: Sequence[str]
 ) -> Processed[PaymentCheck]:
     """Lease the checks that are due. Without an account, or after many attempts, none is made any more."""
-    found = store.due(tx, organization_id, booking_ids)
-    account = stripe_accounts.find(tx, installation.secret_keys, organization_id) if found else None
+    due_checks = store.due(tx, organization_id, booking_ids)
+    account = stripe_accounts.find(tx, installation.secret_keys, organization_id) if due_checks else None
     checks = []
-    for due in found:
+    for due in due_checks:
         has_gateway = account is not None or payments.is_sandbox_intent(due.intent_id)
         if not has_gateway or due.intent_id is None or due.check_count >= rules.CHECKS_MAX:
             _next(tx, organization_id, due, None)
@@ -348,7 +348,7 @@ def claim(
         must_cancel = due.booking_status == BookingStatus.CANCELLED
         api_key = account.api_key if account else ""
         checks.append(PaymentCheck(organization_id, due.booking_id, due.intent_id, must_cancel, api_key))
-    return Processed([due.booking_id for due in found], results=checks)
+    return Processed([due.booking_id for due in due_checks], results=checks)
 
 
 def _next(tx: Tx, organization_id: str, due: DueCheck, check_at: int | None) -> None:

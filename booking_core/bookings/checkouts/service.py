@@ -78,13 +78,13 @@ def create(tx: Tx, caller: Caller, request: CheckoutCreate) -> bytes:
         metadata=request.metadata,
         check_due=check_due,
     )
-    shown = storefront.check_out(tx, caller, order)
-    booking = orjson.loads(shown)
+    rendered = storefront.check_out(tx, caller, order)
+    booking = orjson.loads(rendered)
     if booking["status"] == BookingStatus.PENDING:
         total = booking["totals"]["total"]
         row = rules.new_row(booking["id"], total["amount_minor"], total["currency"], caller.at)
         store.insert(tx, caller.organization.id, row)
-    return shown
+    return rendered
 
 
 class Prepared(NamedTuple):
@@ -185,12 +185,12 @@ def get(tx: Tx, caller: Caller, booking_id: str) -> dict[str, Any]:
     Raises:
         NotFound: the organization has no such checkout.
     """
-    shown = bookings.get(tx, caller, booking_id)
-    booking = orjson.loads(orjson.dumps(shown))  # parts of it are rendered
+    presented = bookings.get(tx, caller, booking_id)
+    booking = orjson.loads(orjson.dumps(presented))  # parts of it are rendered
     if booking["source"] != BookingSource.ONLINE:
         raise NotFound("There is no such checkout.")
     if booking["payment"]["source"] != PaymentSource.STRIPE:
-        return {"id": booking_id, "booking": shown, "payment": None}
+        return {"id": booking_id, "booking": presented, "payment": None}
     row = store.get(tx, caller.organization.id, booking_id)
     if row is None:  # made by the core's own function, and paid in another way
         total = booking["totals"]["total"]
@@ -198,7 +198,7 @@ def get(tx: Tx, caller: Caller, booking_id: str) -> dict[str, Any]:
     account = _account_of(tx, caller)
     if row.status not in UNPAID or booking["status"] == BookingStatus.CANCELLED:
         row = row._replace(client_secret_sealed=None)
-    return {"id": booking_id, "booking": shown, "payment": present(caller, row, account)}
+    return {"id": booking_id, "booking": presented, "payment": present(caller, row, account)}
 
 
 def present(actor: Actor, row: IntentRow, account: StripeAccount | None) -> dict[str, Any]:
@@ -224,7 +224,7 @@ def find_intents(tx: Tx, actor: Actor, *, state: str | None = None, limit: int) 
     Args:
         state: `needs_review`, `disputed`, or `waiting` for both; by default all.
     """
-    return [_present_for_staff(actor, *each) for each in store.find(tx, actor.organization.id, state, limit)]
+    return [_present_for_staff(actor, *row) for row in store.find(tx, actor.organization.id, state, limit)]
 
 
 def _present_for_staff(actor: Actor, row: IntentRow, booking: Any) -> dict[str, Any]:
@@ -288,8 +288,10 @@ def resolve(tx: Tx, actor: Actor, booking_id: str, *, note: str) -> dict[str, An
         reason=row.last_error,
         note=note,
     )
-    found = booking.row
-    return _present_for_staff(actor, changed, (found.booking_number, found.status, found.payment_status))
+    booking_row = booking.row
+    return _present_for_staff(
+        actor, changed, (booking_row.booking_number, booking_row.status, booking_row.payment_status)
+    )
 
 
 # Sandboxes: checkouts are paid by a test card, as a guest does at Stripe, and nothing is charged ----------------------
@@ -311,8 +313,8 @@ def pay_in_sandbox(tx: Tx, caller: Caller, booking_id: str, card: SandboxCard) -
     is_declined = card is SandboxCard.DECLINED
     apply(tx, caller, _update(caller, row, card))
     status = SandboxPaymentStatus.DECLINED if is_declined else SandboxPaymentStatus.SUCCEEDED
-    shown = get(tx, caller, booking_id)
-    return {"status": status.value, "error": _DECLINED if is_declined else None, "checkout": shown}
+    checkout = get(tx, caller, booking_id)
+    return {"status": status.value, "error": _DECLINED if is_declined else None, "checkout": checkout}
 
 
 def _lock_payable(tx: Tx, actor: Actor, booking_id: str) -> IntentRow:
@@ -350,9 +352,9 @@ def _whole_refund(intent_id: str, row: IntentRow) -> RefundUpdate:
 
 def sandbox_card_of(tx: Tx, organization_id: str, booking_id: str, payment_intent: str) -> SandboxCard:
     """Return the test card of a payment; the card whose refunds succeed where none is known."""
-    named = payments.sandbox_card_of(payment_intent)
-    if named is not None:
-        return named
+    card_of_intent = payments.sandbox_card_of(payment_intent)
+    if card_of_intent is not None:
+        return card_of_intent
     row = store.get(tx, organization_id, booking_id)
-    known = row.test_card if row else None
-    return SandboxCard(known) if known in set(SandboxCard) else SandboxCard.VISA
+    test_card = row.test_card if row else None
+    return SandboxCard(test_card) if test_card in set(SandboxCard) else SandboxCard.VISA

@@ -14,11 +14,11 @@ from booking_core.db.statements import Statement, as_json, in_rows, now_us
 from booking_core.db.tables import Id, bookings, payment_intents, payments
 from booking_core.db.unit_of_work import Update
 
-_MINE = payment_intents.c.organization_id == bindparam("organization_id", type_=Id)
+_OWNED = payment_intents.c.organization_id == bindparam("organization_id", type_=Id)
 _OF_BOOKING = payment_intents.c.booking_id == bindparam("booking_id", type_=Id)
 _COLUMNS = [payment_intents.c[name] for name in IntentRow._fields]
-_GET = Statement(select(*_COLUMNS).where(_MINE, _OF_BOOKING))
-_LOCK = Statement(select(*_COLUMNS).where(_MINE, _OF_BOOKING).with_for_update(key_share=True))
+_GET = Statement(select(*_COLUMNS).where(_OWNED, _OF_BOOKING))
+_LOCK = Statement(select(*_COLUMNS).where(_OWNED, _OF_BOOKING).with_for_update(key_share=True))
 _CHANGED = tuple(name for name in IntentRow._fields if name not in ("booking_id", "created_at"))
 _CHANGE = Update("change_payment_intent", payment_intents, sets=_CHANGED, keys=("organization_id", "booking_id"))
 
@@ -48,13 +48,13 @@ def change(tx: Tx, organization_id: str, row: IntentRow) -> None:
 
 
 def _by_intent(_: Dialect) -> Any:
-    wanted = bindparam("intent_id", type_=Text)
+    intent_id = bindparam("intent_id", type_=Text)
     paid = payments.c.organization_id == bindparam("organization_id", type_=Id)
-    found = union_all(
-        select(payment_intents.c.booking_id).where(_MINE, payment_intents.c.intent_id == wanted),
-        select(payments.c.booking_id).where(paid, payments.c.payment_intent == wanted),
+    booking_ids = union_all(
+        select(payment_intents.c.booking_id).where(_OWNED, payment_intents.c.intent_id == intent_id),
+        select(payments.c.booking_id).where(paid, payments.c.payment_intent == intent_id),
     )
-    return found.limit(literal_column("1", type_=Integer))
+    return booking_ids.limit(literal_column("1", type_=Integer))
 
 
 _BY_INTENT = Statement(_by_intent)
@@ -121,7 +121,7 @@ def _lock_due(dialect: Dialect) -> Any:
         )
         .join_from(payment_intents, bookings, booked)
         .where(
-            _MINE,
+            _OWNED,
             in_rows(dialect, payment_intents.c.booking_id, "wanted", "id"),
             _IS_DUE,
             payment_intents.c.check_at <= select(now).scalar_subquery(),
@@ -142,8 +142,8 @@ LEASE = Update(
 
 def due(tx: Tx, organization_id: str, booking_ids: Iterable[str]) -> list[DueCheck]:
     """Return the intents that are due; on PostgreSQL it locks them and skips locked ones."""
-    wanted = as_json({"id": each} for each in booking_ids)
-    return [DueCheck._make(row) for row in tx.all(_LOCK_DUE, organization_id=organization_id, wanted=wanted)]
+    ids = as_json({"id": booking_id} for booking_id in booking_ids)
+    return [DueCheck._make(row) for row in tx.all(_LOCK_DUE, organization_id=organization_id, wanted=ids)]
 
 
 # For staff -------------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def _listed(name: str | None) -> Statement:
     query = (
         select(*_COLUMNS, bookings.c.booking_number, bookings.c.status, bookings.c.payment_status)
         .join_from(payment_intents, bookings, booked)
-        .where(_MINE)
+        .where(_OWNED)
         .order_by(payment_intents.c.updated_at.desc(), payment_intents.c.booking_id)
         .limit(bindparam("limit", type_=Integer))
     )
@@ -173,5 +173,5 @@ _LISTS = {name: _listed(name) for name in (None, *_CONDITIONS)}
 def find(tx: Tx, organization_id: str, state: str | None, limit: int) -> Sequence[tuple[IntentRow, Any]]:
     """Return intents with number, status and payment status of their bookings, the last changed first."""
     width = len(IntentRow._fields)
-    found = tx.all(_LISTS[state], organization_id=organization_id, limit=limit)
-    return [(IntentRow._make(row[:width]), row[width:]) for row in found]
+    rows = tx.all(_LISTS[state], organization_id=organization_id, limit=limit)
+    return [(IntentRow._make(row[:width]), row[width:]) for row in rows]

@@ -76,8 +76,8 @@ def shown(page: FromClause) -> Select[Any]:
     """Select bookings as they are read: `BookingRow`, the sum of the recorded payments, and `PaymentRow` where a
     cancellation would refund something (`rules.has_refundable_payment`)."""
     was_received = or_(page.c.recorded_minor != literal_column("0"), page.c.payment_status.in_(_RECEIVED))
-    wanted = case((was_received, page.c.id))  # a comparison with null searches nothing
-    return payments.with_payment(joined(page).add_columns(page.c.recorded_minor), page, wanted)
+    refundable_id = case((was_received, page.c.id))  # a comparison with null searches nothing
+    return payments.with_payment(joined(page).add_columns(page.c.recorded_minor), page, refundable_id)
 
 
 class ShownBooking(NamedTuple):
@@ -98,8 +98,8 @@ def parse_shown(row: Sequence[Any]) -> ShownBooking:
     return ShownBooking(BookingRow._make(row[:_WIDTH]), row[_WIDTH], payment)
 
 
-OWN = select(bookings).where(bookings.c.organization_id == _OWNER)
-_GET_SHOWN = Statement(shown(OWN.where(bookings.c.id == _ID).subquery("page")))
+OF_OWNER = select(bookings).where(bookings.c.organization_id == _OWNER)
+_GET_SHOWN = Statement(shown(OF_OWNER.where(bookings.c.id == _ID).subquery("page")))
 LOCKED = (
     bookings.c.id,
     bookings.c.customer_id,
@@ -142,8 +142,8 @@ def get_details(tx: Tx, organization_id: str, booking_id: str, *, lock: bool) ->
 
 
 def _many(dialect: Dialect) -> FromClause:
-    mine = bookings.c.organization_id == _OWNER
-    return select(bookings).where(mine, in_rows(dialect, bookings.c.id, "wanted", "id")).subquery("page")
+    is_own = bookings.c.organization_id == _OWNER
+    return select(bookings).where(is_own, in_rows(dialect, bookings.c.id, "wanted", "id")).subquery("page")
 
 
 _GET_MANY = Statement(lambda dialect: joined(_many(dialect)))
@@ -152,16 +152,16 @@ _GET_MANY_SHOWN = Statement(lambda dialect: shown(_many(dialect)))
 
 def get_many(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, BookingRow]:
     """Return bookings by their ids."""
-    wanted = as_json({"id": each} for each in booking_ids)
-    found = map(BookingRow._make, tx.all(_GET_MANY, organization_id=organization_id, wanted=wanted))
-    return {row.id: row for row in found}
+    ids = as_json({"id": booking_id} for booking_id in booking_ids)
+    rows = map(BookingRow._make, tx.all(_GET_MANY, organization_id=organization_id, wanted=ids))
+    return {row.id: row for row in rows}
 
 
 def get_many_shown(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, ShownBooking]:
     """Return bookings as they are read, by their ids."""
-    wanted = as_json({"id": each} for each in booking_ids)
-    found = map(parse_shown, tx.all(_GET_MANY_SHOWN, organization_id=organization_id, wanted=wanted))
-    return {each.row.id: each for each in found}
+    ids = as_json({"id": booking_id} for booking_id in booking_ids)
+    results = map(parse_shown, tx.all(_GET_MANY_SHOWN, organization_id=organization_id, wanted=ids))
+    return {booking.row.id: booking for booking in results}
 
 
 # Updates ------------------------------------------------------------------------------------------------------------
@@ -210,10 +210,10 @@ CHECK_MINIMUM = Update("check_minimum", departures, sets=("minimum_checked_at",)
 # Departures that are booked -----------------------------------------------------------------------------------------
 
 
-def _lock_departures(dialect: Dialect, wanted: FromClause, *, skip_locked: bool = False) -> Any:
+def _lock_departures(dialect: Dialect, keys: FromClause, *, skip_locked: bool = False) -> Any:
     locked = (
         select(departures)
-        .where(departures.c.organization_id == wanted.c.organization_id, departures.c.id == wanted.c.id)
+        .where(departures.c.organization_id == keys.c.organization_id, departures.c.id == keys.c.id)
         .order_by(departures.c.organization_id, departures.c.id)
         .with_for_update(key_share=True, of=departures, skip_locked=skip_locked)
         .cte("locked")
@@ -234,10 +234,10 @@ def _with_key_held(dialect: Dialect, *, skip_locked: bool) -> Any:
 
     A request whose key is in use is refused at once, and does not wait for the departure that the other request locks.
     """
-    wanted = rows_parameter(dialect, "wanted", {**_DEPARTURE_KEY, "lock": Text}).c
-    keys = select(wanted.organization_id, wanted.id).distinct()
-    held = keys.where(has_lock(wanted.lock)) if dialect.name == "postgresql" else keys
-    return _lock_departures(dialect, held.subquery("held"), skip_locked=skip_locked)
+    row = rows_parameter(dialect, "wanted", {**_DEPARTURE_KEY, "lock": Text}).c
+    keys = select(row.organization_id, row.id).distinct()
+    locked_keys = keys.where(has_lock(row.lock)) if dialect.name == "postgresql" else keys
+    return _lock_departures(dialect, locked_keys.subquery("held"), skip_locked=skip_locked)
 
 
 _LOCK_DEPARTURES = Statement(
@@ -248,42 +248,42 @@ _TRY_WITH_KEY_HELD = Statement(partial(_with_key_held, skip_locked=True))
 
 
 def _existing(dialect: Dialect) -> Any:
-    wanted = rows_parameter(dialect, "wanted", _DEPARTURE_KEY).c
-    key = and_(departures.c.organization_id == wanted.organization_id, departures.c.id == wanted.id)
-    return select(departures.c.organization_id, departures.c.id).join_from(wanted.id.table, departures, key)
+    row = rows_parameter(dialect, "wanted", _DEPARTURE_KEY).c
+    key = and_(departures.c.organization_id == row.organization_id, departures.c.id == row.id)
+    return select(departures.c.organization_id, departures.c.id).join_from(row.id.table, departures, key)
 
 
 _EXISTING = Statement(_existing)
 
 
-def lock_departures(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], LockedDeparture]:
+def lock_departures(tx: Tx, departure_keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], LockedDeparture]:
     """Lock departures by (organization id, id) in sorted order until the transaction ends, and return them by key."""
     keys = as_json(
-        {"organization_id": organization_id, "id": row_id} for organization_id, row_id in sorted(set(wanted))
+        {"organization_id": organization_id, "id": row_id} for organization_id, row_id in sorted(set(departure_keys))
     )
     return _by_key(tx.all(_LOCK_DEPARTURES, wanted=keys))
 
 
 def departures_query(
-    wanted: Iterable[tuple[tuple[str, str], str]], *, blocking: bool
+    departure_keys: Iterable[tuple[tuple[str, str], str]], *, blocking: bool
 ) -> Query[dict[tuple[str, str], LockedDeparture]]:
     """Return the query that locks departures by ((organization id, id), name of the idempotency lock).
 
     Args:
         blocking: wait for departures that another transaction has locked. They are left out otherwise.
     """
-    keys = ({"organization_id": key[0], "id": key[1], "lock": lock} for key, lock in wanted)
+    keys = ({"organization_id": key[0], "id": key[1], "lock": lock} for key, lock in departure_keys)
     return Query(_LOCK_WITH_KEY_HELD if blocking else _TRY_WITH_KEY_HELD, {"wanted": as_json(keys)}, _by_key)
 
 
-def existing_departures(tx: Tx, wanted: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+def existing_departures(tx: Tx, departure_keys: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
     """Return the departures that exist, by (organization id, id), without a lock."""
-    keys = as_json({"organization_id": organization_id, "id": row_id} for organization_id, row_id in wanted)
+    keys = as_json({"organization_id": organization_id, "id": row_id} for organization_id, row_id in departure_keys)
     return frozenset((str(organization_id), str(row_id)) for organization_id, row_id in tx.all(_EXISTING, wanted=keys))
 
 
-def _by_key(found: Iterable[Row]) -> dict[tuple[str, str], LockedDeparture]:
-    return {(row.organization_id, row.id): row for row in map(LockedDeparture._make, found)}
+def _by_key(rows: Iterable[Row]) -> dict[tuple[str, str], LockedDeparture]:
+    return {(row.organization_id, row.id): row for row in map(LockedDeparture._make, rows)}
 
 
 class BatchContext(NamedTuple):
@@ -300,41 +300,41 @@ class BatchContext(NamedTuple):
 
 def _batch_contexts(dialect: Dialect) -> Any:
     kinds: Mapping[str, Any] = {"i": Integer, "organization_id": Id, "key": Text, "departure_id": Id, "email_key": Text}
-    wanted = rows_parameter(dialect, "wanted", {**kinds, "ahead": BigInteger}).c
-    now = now_us(dialect) + wanted.ahead  # the clock of a sandbox may be ahead of the others of the batch
-    held = select_seats_held(wanted.organization_id, wanted.departure_id, now)
-    stored = and_(idempotency.c.organization_id == wanted.organization_id, idempotency.c.key == wanted.key)
-    known = and_(customers.c.organization_id == wanted.organization_id, customers.c.email_key == wanted.email_key)
+    row = rows_parameter(dialect, "wanted", {**kinds, "ahead": BigInteger}).c
+    now = now_us(dialect) + row.ahead  # the clock of a sandbox may be ahead of the others of the batch
+    seats_held = select_seats_held(row.organization_id, row.departure_id, now)
+    stored = and_(idempotency.c.organization_id == row.organization_id, idempotency.c.key == row.key)
+    is_customer = and_(customers.c.organization_id == row.organization_id, customers.c.email_key == row.email_key)
     return (
         select(
-            wanted.i,
+            row.i,
             now,
             idempotency.c.fingerprint,
             idempotency.c.status,
             idempotency.c.body_sealed,
-            held.correlate(wanted.i.table).scalar_subquery(),
+            seats_held.correlate(row.i.table).scalar_subquery(),
             customers.c.id,
         )
-        .select_from(wanted.i.table)
+        .select_from(row.i.table)
         .join(tables.idempotency, stored, isouter=True)
-        .join(tables.customers, known, isouter=True)
+        .join(tables.customers, is_customer, isouter=True)
     )
 
 
 _BATCH_CONTEXTS = Statement(_batch_contexts)
 
 
-def contexts_query(wanted: Iterable[Mapping[str, object]]) -> Query[dict[int, BatchContext]]:
+def contexts_query(keys: Iterable[Mapping[str, object]]) -> Query[dict[int, BatchContext]]:
     """Return the query for the contexts by position: clock, stored answer of the key, held seats and known customer.
 
     It is one statement, because round trips limit the speed of a batch. It comes after the locks, because only a later
     snapshot has the changes of their previous holders.
     """
-    return Query(_BATCH_CONTEXTS, {"wanted": as_json(wanted)}, _by_position)
+    return Query(_BATCH_CONTEXTS, {"wanted": as_json(keys)}, _by_position)
 
 
-def _by_position(found: Iterable[Row]) -> dict[int, BatchContext]:
-    return {row.position: row for row in map(BatchContext._make, found)}
+def _by_position(rows: Iterable[Row]) -> dict[int, BatchContext]:
+    return {row.position: row for row in map(BatchContext._make, rows)}
 
 
 class BookingContext(NamedTuple):
@@ -349,11 +349,11 @@ _OF_OTHER_HOLDS = holds.c.id.is_distinct_from(bindparam("hold_id", type_=Id))
 
 
 def _context(dialect: Dialect) -> Any:
-    held = select_seats_held(_OWNER, _DEPARTURE_ID, now_us(dialect)).where(_OF_OTHER_HOLDS)
-    known = select(customers.c.id).where(
+    seats_held = select_seats_held(_OWNER, _DEPARTURE_ID, now_us(dialect)).where(_OF_OTHER_HOLDS)
+    customer = select(customers.c.id).where(
         customers.c.organization_id == _OWNER, customers.c.email_key == bindparam("email_key", type_=Text)
     )
-    return select(now_us(dialect), held.scalar_subquery(), known.scalar_subquery())
+    return select(now_us(dialect), seats_held.scalar_subquery(), customer.scalar_subquery())
 
 
 _CONTEXT = Statement(_context)
@@ -379,14 +379,14 @@ def get_context(
 
 
 def _lock_references(dialect: Dialect, *, blocking: bool) -> Any:
-    wanted = rows_from_json(dialect, "wanted", {"organization_id": Id, "text": Text, "lock": Text}).c
+    row = rows_from_json(dialect, "wanted", {"organization_id": Id, "text": Text, "lock": Text}).c
     if blocking:  # the row that it returns is void
         is_held: ColumnElement[bool] = func.pg_advisory_xact_lock(
-            func.hashtextextended(wanted.lock, literal_column("0"))
+            func.hashtextextended(row.lock, literal_column("0"))
         ).is_not(None)
     else:
-        is_held = has_lock(wanted.lock)
-    return select(wanted.organization_id, wanted.text, is_held)
+        is_held = has_lock(row.lock)
+    return select(row.organization_id, row.text, is_held)
 
 
 _LOCK_REFERENCES = Statement(partial(_lock_references, blocking=True))
@@ -394,37 +394,39 @@ _TRY_LOCK_REFERENCES = Statement(partial(_lock_references, blocking=False))
 
 
 def _taken(dialect: Dialect) -> Any:
-    wanted = rows_parameter(dialect, "wanted", {"organization_id": Id, "text": Text}).c
-    same = and_(bookings.c.organization_id == wanted.organization_id, bookings.c.external_reference == wanted.text)
-    found = select(bookings.c.id).where(same).correlate(wanted.text.table).exists()
-    return select(wanted.organization_id, wanted.text).where(found)
+    row = rows_parameter(dialect, "wanted", {"organization_id": Id, "text": Text}).c
+    same = and_(bookings.c.organization_id == row.organization_id, bookings.c.external_reference == row.text)
+    is_taken = select(bookings.c.id).where(same).correlate(row.text.table).exists()
+    return select(row.organization_id, row.text).where(is_taken)
 
 
-_TAKEN = Statement(_taken)
+_TAKEN_REFERENCES = Statement(_taken)
 
 
-def references_query(dialect: Dialect, wanted: Collection[Reference], *, blocking: bool) -> Query[frozenset[Reference]]:
+def references_query(
+    dialect: Dialect, references: Collection[Reference], *, blocking: bool
+) -> Query[frozenset[Reference]]:
     """Return the query that locks references in sorted order, and returns those that are locked.
 
     Args:
         blocking: wait for references that another transaction has locked. They are left out otherwise.
     """
     if dialect.name == "sqlite":
-        return Query(None, {}, lambda _: frozenset(wanted))
-    rows = as_json(each._asdict() | {"lock": each.lock} for each in sorted(wanted))
+        return Query(None, {}, lambda _: frozenset(references))
+    rows = as_json(reference._asdict() | {"lock": reference.lock} for reference in sorted(references))
     return Query(
         _LOCK_REFERENCES if blocking else _TRY_LOCK_REFERENCES,
         {"wanted": rows},
-        lambda found: frozenset(
-            Reference(organization_id, text) for organization_id, text, is_held in found if is_held
+        lambda result_rows: frozenset(
+            Reference(organization_id, text) for organization_id, text, is_held in result_rows if is_held
         ),
     )
 
 
-def taken_query(wanted: Iterable[Reference]) -> Query[frozenset[Reference]]:
+def taken_query(references: Iterable[Reference]) -> Query[frozenset[Reference]]:
     """Return the query for references that a booking has, to be sent after their locks."""
-    rows = as_json(each._asdict() for each in wanted)
-    return Query(_TAKEN, {"wanted": rows}, lambda found: frozenset(map(Reference._make, found)))
+    rows = as_json(reference._asdict() for reference in references)
+    return Query(_TAKEN_REFERENCES, {"wanted": rows}, lambda result_rows: frozenset(map(Reference._make, result_rows)))
 
 
 # The bookings of departures -----------------------------------------------------------------------------------------
@@ -442,8 +444,8 @@ _COUNT_LIVE = Statement(select(func.count()).select_from(bookings).where(_OF_DEP
 
 def lock_live(tx: Tx, organization_id: str, departure_id: str, limit: int) -> list[BookingDetails]:
     """Lock the pending and confirmed bookings of a departure, in the order of their ids."""
-    found = tx.all(_LOCK_LIVE, organization_id=organization_id, departure_id=departure_id, limit=limit)
-    return [BookingDetails._make(row) for row in found]
+    rows = tx.all(_LOCK_LIVE, organization_id=organization_id, departure_id=departure_id, limit=limit)
+    return [BookingDetails._make(row) for row in rows]
 
 
 _SHOWN_LIVE = Statement(shown(select(bookings).where(_OF_DEPARTURE).subquery("page")))
@@ -474,8 +476,8 @@ _COUNT_BY_STATUS = Statement(
 
 def count_by_status(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> list[StatusCount]:
     """Count the bookings of departures by status."""
-    wanted = as_json({"id": each} for each in departure_ids)
-    return [StatusCount._make(row) for row in tx.all(_COUNT_BY_STATUS, organization_id=organization_id, wanted=wanted)]
+    ids = as_json({"id": departure_id} for departure_id in departure_ids)
+    return [StatusCount._make(row) for row in tx.all(_COUNT_BY_STATUS, organization_id=organization_id, wanted=ids)]
 
 
 class DepartureDetails(NamedTuple):
@@ -507,9 +509,9 @@ _DEPARTURE_DETAILS = Statement(
 
 def departure_details(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> dict[str, DepartureDetails]:
     """Return the details of departures by their ids."""
-    wanted = as_json({"id": each} for each in departure_ids)
-    found = map(DepartureDetails._make, tx.all(_DEPARTURE_DETAILS, organization_id=organization_id, wanted=wanted))
-    return {each.departure_id: each for each in found}
+    ids = as_json({"id": departure_id} for departure_id in departure_ids)
+    details = map(DepartureDetails._make, tx.all(_DEPARTURE_DETAILS, organization_id=organization_id, wanted=ids))
+    return {detail.departure_id: detail for detail in details}
 
 
 def count_live(tx: Tx, organization_id: str, departure_id: str) -> int:
@@ -592,5 +594,5 @@ def find_offered(
     """Return the open departures of an experience that start between two instants, each with its held seats at the
     first."""
     window = {"at": at, "before": before, "limit": limit, "hold_id": None}
-    found = tx.all(_READ_OFFERED, organization_id=organization_id, experience_id=experience_id, **window)
-    return [(LockedDeparture._make(row[:-1]), int(row[-1])) for row in found]
+    rows = tx.all(_READ_OFFERED, organization_id=organization_id, experience_id=experience_id, **window)
+    return [(LockedDeparture._make(row[:-1]), int(row[-1])) for row in rows]

@@ -20,8 +20,8 @@ EXPIRED = DueRows(bookings, bookings.c.expires_at, bookings.c.id, lambda _: (PEN
 
 def _lock_expired(dialect: Dialect) -> Any:
     """Build the statement that locks expired bookings, and skips bookings that are being paid."""
-    mine = bookings.c.organization_id == _OWNER
-    due = (mine, PENDING, bookings.c.expires_at <= now_us(dialect), in_rows(dialect, bookings.c.id, "wanted", "id"))
+    is_own = bookings.c.organization_id == _OWNER
+    due = (is_own, PENDING, bookings.c.expires_at <= now_us(dialect), in_rows(dialect, bookings.c.id, "wanted", "id"))
     return select(*LOCKED).where(*due).order_by(bookings.c.id).with_for_update(key_share=True, skip_locked=True)
 
 
@@ -30,15 +30,15 @@ _LOCK_EXPIRED = Statement(_lock_expired)
 
 def lock_expired(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> list[BookingDetails]:
     """Lock the bookings that are still pending and expired, by id, and skip locked ones."""
-    wanted = as_json({"id": each} for each in booking_ids)
-    found = tx.all(_LOCK_EXPIRED, organization_id=organization_id, wanted=wanted)
-    return [BookingDetails._make(row) for row in found]
+    ids = as_json({"id": booking_id} for booking_id in booking_ids)
+    rows = tx.all(_LOCK_EXPIRED, organization_id=organization_id, wanted=ids)
+    return [BookingDetails._make(row) for row in rows]
 
 
 def _try_lock_departures(dialect: Dialect) -> Any:
-    mine = departures.c.organization_id == _OWNER
-    wanted = select(departures.c.id).where(mine, in_rows(dialect, departures.c.id, "wanted", "id"))
-    return wanted.order_by(departures.c.id).with_for_update(key_share=True, skip_locked=True)
+    is_own = departures.c.organization_id == _OWNER
+    query = select(departures.c.id).where(is_own, in_rows(dialect, departures.c.id, "wanted", "id"))
+    return query.order_by(departures.c.id).with_for_update(key_share=True, skip_locked=True)
 
 
 _TRY_LOCK_DEPARTURES = Statement(_try_lock_departures)
@@ -46,8 +46,8 @@ _TRY_LOCK_DEPARTURES = Statement(_try_lock_departures)
 
 def try_lock_departures(tx: Tx, organization_id: str, departure_ids: Iterable[str]) -> set[str]:
     """Lock departures that no other transaction has locked, and return their ids."""
-    wanted = as_json({"id": each} for each in sorted(set(departure_ids)))
-    return {row[0] for row in tx.all(_TRY_LOCK_DEPARTURES, organization_id=organization_id, wanted=wanted)}
+    ids = as_json({"id": departure_id} for departure_id in sorted(set(departure_ids)))
+    return {row[0] for row in tx.all(_TRY_LOCK_DEPARTURES, organization_id=organization_id, wanted=ids)}
 
 
 _IS_CANCELLING = (departures.c.cancelling.is_not(None), departures.c.status == literal_column("'cancelled'"))
@@ -68,13 +68,13 @@ class ClosedDeparture(NamedTuple):
 def _organizations_with_minimum(_: Dialect) -> Any:
     owner = tables.organizations.c
     behind = owner.id > bindparam("after", type_=Id)
-    found = select(owner.id, owner.cancel_under_minimum, owner.clock_offset)
-    return found.where(behind).order_by(owner.id).limit(LIMIT)
+    query = select(owner.id, owner.cancel_under_minimum, owner.clock_offset)
+    return query.where(behind).order_by(owner.id).limit(LIMIT)
 
 
 def _window(dialect: Dialect) -> Select[Any]:
     """Select a page of the departures of an organization that start within its longest lead, along their index."""
-    mine, start = departures.c.organization_id == _OWNER, departures.c.starts_at
+    is_own, start = departures.c.organization_id == _OWNER, departures.c.starts_at
     now = select(now_us(dialect)).scalar_subquery()
     lead = func.coalesce(experiences.c.hours_before_booking_closes, tables.organizations.c.hours_before_booking_closes)
     longest = (
@@ -90,7 +90,7 @@ def _window(dialect: Dialect) -> Select[Any]:
     return (
         select(departures)
         .where(
-            mine,
+            is_own,
             start > now - bindparam("grace", type_=BigInteger),
             start <= now + longest,
             tuple_(start, departures.c.id) > after,
@@ -148,14 +148,14 @@ class ClosedDepartures:
 
     def organizations(self, tx: Tx, *, after: str, limit: int) -> list[Owner]:
         """Return the organizations after `after` that cancel departures under their minimum."""
-        found = tx.all(_ORGANIZATIONS_WITH_MINIMUM, after=after, limit=limit)
-        return [Owner(owner, bool(is_on), offset) for owner, is_on, offset in found]
+        rows = tx.all(_ORGANIZATIONS_WITH_MINIMUM, after=after, limit=limit)
+        return [Owner(owner, bool(is_on), offset) for owner, is_on, offset in rows]
 
     def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> Page:
         """Return the departures of the next page that can be decided, at most `limit`."""
-        found = self.read(tx, organization_id, after=after, limit=_PAGE)
-        due = [row for row in found if row.is_due]
-        last = due[limit - 1] if len(due) > limit else found[-1] if len(found) == _PAGE else None
+        page_rows = self.read(tx, organization_id, after=after, limit=_PAGE)
+        due = [row for row in page_rows if row.is_due]
+        last = due[limit - 1] if len(due) > limit else page_rows[-1] if len(page_rows) == _PAGE else None
         rows = [DueRow(row.starts_at, row.id) for row in due[:limit]]
         return Page(rows, None if last is None else DueRow(last.starts_at, last.id))
 
@@ -163,8 +163,8 @@ class ClosedDepartures:
         """Return the next departures in the order of their start, whether they can be decided or not."""
         at, departure_id = after or (0, NIL_ID)
         position = {"after_at": at, "after_id": departure_id}
-        found = tx.all(_CLOSED, organization_id=organization_id, grace=self._grace, limit=limit, **position)
-        return [ClosedDeparture(row[0], row[1], row[2], bool(row[3])) for row in found]
+        rows = tx.all(_CLOSED, organization_id=organization_id, grace=self._grace, limit=limit, **position)
+        return [ClosedDeparture(row[0], row[1], row[2], bool(row[3])) for row in rows]
 
 
 _MINIMUM = Statement(

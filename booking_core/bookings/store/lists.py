@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, ColumnElement, Text, and_, bindparam, func, literal_column, select, tuple_
 
-from booking_core.bookings.store import OWN, shown
+from booking_core.bookings.store import OF_OWNER, shown
 from booking_core.db.engine import Tx
 from booking_core.db.paging import KeysetList
 from booking_core.db.statements import Statement
@@ -49,7 +49,7 @@ _ON_DEPARTURE = and_(
 LIST = KeysetList(
     "bookings",
     bookings,
-    OWN,
+    OF_OWNER,
     {
         "status": bookings.c.status == bindparam("status", type_=Text),
         "experience_id": bookings.c.experience_id == bindparam("experience_id", type_=Id),
@@ -65,8 +65,8 @@ LIST = KeysetList(
     {
         "window": select(*_KEY).join_from(departures, bookings, _ON_DEPARTURE).where(_DEPARTS),
         # Sorted as in its index: PostgreSQL does not search the first rows in the table itself.
-        "updated_since": OWN.with_only_columns(*_KEY).where(_UPDATED_SINCE).order_by(bookings.c.updated_at),
-        "departure_id": OWN.with_only_columns(*_KEY).where(
+        "updated_since": OF_OWNER.with_only_columns(*_KEY).where(_UPDATED_SINCE).order_by(bookings.c.updated_at),
+        "departure_id": OF_OWNER.with_only_columns(*_KEY).where(
             bookings.c.departure_id == bindparam("departure_id", type_=Id)
         ),
         "customer_id": _OF_CUSTOMER,
@@ -78,7 +78,7 @@ SLICE = 2_000
 """Bookings whose texts one statement reads, in a few milliseconds."""
 _CUSTOMER = Statement(select(customers.c.id).where(_HAS_ADDRESS))
 _ID_OF_NUMBER = Statement(
-    OWN.with_only_columns(bookings.c.id).where(bookings.c.booking_number == bindparam("number", type_=BigInteger))
+    OF_OWNER.with_only_columns(bookings.c.id).where(bookings.c.booking_number == bindparam("number", type_=BigInteger))
 )
 
 
@@ -104,16 +104,16 @@ class SearchTexts(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _texts(order: Order, is_continued: bool, filters: tuple[str, ...]) -> Statement:
-    here = tuple_(bookings.c.created_at, bookings.c.id)
+    row_position = tuple_(bookings.c.created_at, bookings.c.id)
     there = tuple_(bindparam("after_created_at", type_=BigInteger), bindparam("after_id", type_=Id))
     conditions = [LIST.filters[name] for name in filters]
     if is_continued:
-        conditions.append(here > there if order is Order.ASC else here < there)
+        conditions.append(row_position > there if order is Order.ASC else row_position < there)
     columns = [bookings.c[name] for name in SearchTexts._fields]
     place = [column if order is Order.ASC else column.desc() for column in columns[:2]]
     # A literal limit: for a parameter PostgreSQL plans for a tenth of the table.
     limit: ColumnElement[int] = literal_column(str(SLICE))
-    return Statement(OWN.with_only_columns(*columns).where(*conditions).order_by(*place).limit(limit))
+    return Statement(OF_OWNER.with_only_columns(*columns).where(*conditions).order_by(*place).limit(limit))
 
 
 def texts(

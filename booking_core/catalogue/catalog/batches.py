@@ -34,18 +34,18 @@ class Tally:
     """The number of imported entries of each kind, and the total."""
 
     total: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
-    done: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    imported: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
 
     def expect(self, plan: Plan) -> None:
         self.total = {kind: len(getattr(plan, kind)) for kind in KINDS}
 
     def add(self, batch: Batch) -> None:
         for kind in KINDS:
-            self.done[kind] += batch.count(kind)
+            self.imported[kind] += batch.count(kind)
 
     @property
     def has_begun(self) -> bool:
-        return any(self.done.values())
+        return any(self.imported.values())
 
 
 def split(plan: Plan, inseparable: Collection[int] = (), size: int = BATCH_ENTRIES) -> Iterator[Batch]:
@@ -62,15 +62,17 @@ def split(plan: Plan, inseparable: Collection[int] = (), size: int = BATCH_ENTRI
 
 
 def _catalogue(plan: Plan, inseparable: Collection[int], size: int) -> Iterator[Batch]:
-    own: dict[int, list[Entry]] = defaultdict(list)
+    by_experience: dict[int, list[Entry]] = defaultdict(list)
     for entry in plan.departures:
-        own[entry.experience].append(entry)
+        by_experience[entry.experience].append(entry)
     experiences: list[Entry] = []
     departures: list[Entry] = []
     continued = 0
     for position, experience in enumerate(plan.experiences):
-        at_once = position in inseparable or len(own[position]) <= size
-        chunks: list[Sequence[Entry]] = [own[position]] if at_once else list(_chunks(own[position], size))
+        at_once = position in inseparable or len(by_experience[position]) <= size
+        chunks: list[Sequence[Entry]] = (
+            [by_experience[position]] if at_once else list(_chunks(by_experience[position], size))
+        )
         for number, chunk in enumerate(chunks):
             if experiences and len(experiences) + len(departures) + len(chunk) >= size:
                 yield Batch(Plan(tuple(experiences), tuple(departures)), continued)

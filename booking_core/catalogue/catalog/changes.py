@@ -34,7 +34,7 @@ class Counts(NamedTuple):
     unchanged: int
 
     def plus(self, other: "Counts") -> "Counts":
-        return Counts(*(mine + its for mine, its in zip(self, other, strict=True)))
+        return Counts(*(count + its for count, its in zip(self, other, strict=True)))
 
 
 @dataclass(slots=True)
@@ -58,13 +58,13 @@ class Changes:
         created, updated = len(self.created), len(self.updated)
         return Counts(created, updated, len(self.rows) - created - updated)
 
-    def add(self, entry: Entry, stored: Row | None, given: Row, new: Row) -> Row:
+    def add(self, entry: Entry, stored: Row | None, values: Row, new: Row) -> Row:
         """Record the change that an entry makes, and return the resulting row."""
         if stored is None:
-            row = {"id": entry.id or tokens.new_id()} | new | given
+            row = {"id": entry.id or tokens.new_id()} | new | values
             self.created.append(row)
         else:
-            changed = {key: value for key, value in given.items() if stored[key] != value}
+            changed = {key: value for key, value in values.items() if stored[key] != value}
             row = stored | changed
             if changed:
                 self.updated.append({"id": stored["id"]} | changed)
@@ -84,13 +84,13 @@ def _match(
     key: Callable[[Entry], Hashable],
 ) -> list[Row | None]:
     """Match each entry with its stored row. Ids come first: a moved row is not matched with its successor."""
-    named = {entry.id for entry in entries if entry.id in by_id}
+    stored_ids = {entry.id for entry in entries if entry.id in by_id}
 
     def stored(entry: Entry) -> Row | None:
         if entry.id is not None and entry.id in by_id:
             return by_id[entry.id]
         row = by_key.get(key(entry))
-        return None if row is None or row["id"] in named else row
+        return None if row is None or row["id"] in stored_ids else row
 
     return [stored(entry) for entry in entries]
 
@@ -102,14 +102,14 @@ def experiences(entries: Sequence[Entry], stored: Iterable[Row], default_currenc
     by_id = {row["id"]: row for row in stored}
     by_slug: dict[Hashable, Row] = {row["slug"]: row for row in by_id.values()}
     changes, new = Changes(), NEW_EXPERIENCE | {"currency": default_currency}
-    for entry, known in zip(entries, _match(entries, by_id, by_slug, lambda e: e.given["slug"]), strict=True):
-        row = changes.add(entry, known, entry.given, new)
+    for entry, before in zip(entries, _match(entries, by_id, by_slug, lambda e: e.values["slug"]), strict=True):
+        row = changes.add(entry, before, entry.values, new)
         _compare_names(changes, entry, row)
         holder = by_slug.get(row["slug"])
-        if holder is not None and holder is not known:
+        if holder is not None and holder is not before:
             changes.add_problem(entry, "slug", f"is the slug of the experience {holder['id']}")
-        if known is not None and _mixes_currencies(entry, known, row):
-            message = f"is in {row['currency']}, and keeps prices in {known['currency']} that it leaves out here"
+        if before is not None and _mixes_currencies(entry, before, row):
+            message = f"is in {row['currency']}, and keeps prices in {before['currency']} that it leaves out here"
             changes.add_problem(entry, "", message)
     return changes
 
@@ -119,17 +119,17 @@ def _compare_names(changes: Changes, entry: Entry, row: Row) -> None:
     where the entry leaves its translations as they are stored."""
     ids = {key: [item["id"] for item in row[key]] for key in NAMES}
     unknown = list(unknown_names(entry.pointer, row["translations"], **ids))
-    if "translations" in entry.given:
+    if "translations" in entry.values:
         changes.problems += unknown
     else:
-        changes.notes += (Note(each.pointer, f"{each.message}, and is ignored") for each in unknown)
+        changes.notes += (Note(problem.pointer, f"{problem.message}, and is ignored") for problem in unknown)
 
 
-def _mixes_currencies(entry: Entry, known: Row, row: Row) -> bool:
-    kept = {item["price"]["currency"] for key in ("price_tiers", "add_ons") for item in row[key]}
-    if "price_from_minor" not in entry.given and row["price_from_minor"] is not None:
-        kept.add(known["currency"])
-    return not kept <= {row["currency"]}
+def _mixes_currencies(entry: Entry, before: Row, row: Row) -> bool:
+    currencies = {item["price"]["currency"] for key in ("price_tiers", "add_ons") for item in row[key]}
+    if "price_from_minor" not in entry.values and row["price_from_minor"] is not None:
+        currencies.add(before["currency"])
+    return not currencies <= {row["currency"]}
 
 
 def departures(entries: Sequence[Entry], tours: Sequence[Row], stored: Iterable[Row]) -> Changes:
@@ -144,26 +144,26 @@ def departures(entries: Sequence[Entry], tours: Sequence[Row], stored: Iterable[
     by_start: dict[Hashable, Row] = {(row["experience_id"], row["starts_at"]): row for row in by_id.values()}
 
     def start(entry: Entry) -> tuple[str, int]:
-        return tours[entry.experience]["id"], entry.given["starts_at"]
+        return tours[entry.experience]["id"], entry.values["starts_at"]
 
     matched = _match(entries, by_id, by_start, start)
     moving = {
         row["id"]
         for entry, row in zip(entries, matched, strict=True)
-        if row is not None and row["starts_at"] != entry.given["starts_at"]
+        if row is not None and row["starts_at"] != entry.values["starts_at"]
     }
     changes = Changes()
     changes.moved += (entry for entry, row in zip(entries, matched, strict=True) if row and row["id"] in moving)
-    for entry, known in zip(entries, matched, strict=True):
+    for entry, before in zip(entries, matched, strict=True):
         new = NEW_DEPARTURE | {"experience_id": tours[entry.experience]["id"]}
-        row = changes.add(entry, known, entry.given | _reset_columns(entry, known), new)
+        row = changes.add(entry, before, entry.values | _reset_columns(entry, before), new)
         if row["price_minor"] is not None and tours[entry.experience]["price_tiers"]:
             changes.add_problem(entry, "price", ONE_PRICE)
-        changes.notes += _guest_notes(entry, known, row) if known is not None and known["seats_taken"] else ()
+        changes.notes += _guest_notes(entry, before, row) if before is not None and before["seats_taken"] else ()
         holder = by_start.get(start(entry))
         if row["experience_id"] != new["experience_id"]:
             changes.add_problem(entry, "id", "is a departure of another experience")
-        elif holder is not None and holder is not known:
+        elif holder is not None and holder is not before:
             if holder["id"] in moving:
                 changes.vacated.append(holder["id"])
             else:
@@ -178,32 +178,32 @@ def effective_prices(departure: Row, tour: Row) -> Row:
     that the experience has (decisions/0010)."""
     if not tour["price_tiers"]:
         return {"price_minor": departure["price_minor"], "prices": None}
-    tiers, own = {tier["id"] for tier in tour["price_tiers"]}, departure["prices"] or {}
-    return {"price_minor": None, "prices": {tier: own[tier] for tier in own if tier in tiers} or None}
+    tiers, prices = {tier["id"] for tier in tour["price_tiers"]}, departure["prices"] or {}
+    return {"price_minor": None, "prices": {tier: prices[tier] for tier in prices if tier in tiers} or None}
 
 
-def _reset_columns(entry: Entry, known: Row | None) -> Row:
+def _reset_columns(entry: Entry, before: Row | None) -> Row:
     """Return the columns that an entry resets on a stored departure.
 
     A departure that is on sale again drops a cancellation in progress. Otherwise a later import that cancels the
     departure would also cancel its bookings. A departure with another start has its minimum checked again.
     """
     reset: Row = {}
-    if known is not None and entry.given.get("status", "cancelled") != "cancelled":
+    if before is not None and entry.values.get("status", "cancelled") != "cancelled":
         reset["cancelling"] = None
-    if known is not None and entry.given["starts_at"] != known["starts_at"]:
+    if before is not None and entry.values["starts_at"] != before["starts_at"]:
         reset["minimum_checked_at"] = None
     return reset
 
 
-def _guest_notes(entry: Entry, known: Row, row: Row) -> Iterator[Note]:
+def _guest_notes(entry: Entry, before: Row, row: Row) -> Iterator[Note]:
     """Yield notes on changes that affect booked guests. An import sends no mails."""
-    sold = f"{known['seats_taken']} seats are sold"
-    if row["starts_at"] != known["starts_at"]:
+    sold = f"{before['seats_taken']} seats are sold"
+    if row["starts_at"] != before["starts_at"]:
         yield Note(f"{entry.pointer}/starts_at", f"{sold}: their guests are not told of the new start")
-    if row["status"] == "cancelled" != known["status"]:
+    if row["status"] == "cancelled" != before["status"]:
         yield Note(f"{entry.pointer}/status", f"{sold}: the import itself cancels no booking")
-    if row["seats_total"] < known["seats_taken"] and row["seats_total"] != known["seats_total"]:
+    if row["seats_total"] < before["seats_taken"] and row["seats_total"] != before["seats_total"]:
         yield Note(f"{entry.pointer}/seats_total", f"{sold} already")
 
 
@@ -211,65 +211,67 @@ def customers(entries: Sequence[Entry], by_key: Mapping[str, Row], by_id: Mappin
     """Compute the changes of customers, which are matched by e-mail address and never by id."""
     changes = Changes()
     for entry in entries:
-        known = by_key.get(entry.given["email_key"])
-        if known is None and entry.id in by_id:
+        before = by_key.get(entry.values["email_key"])
+        if before is None and entry.id in by_id:
             changes.add_problem(entry, "id", "is a customer of another e-mail address")
-        given = {key: value for key, value in entry.given.items() if known is None or key != "email"}
-        changes.add(entry, known, given, NEW_CUSTOMER)
+        values = {key: value for key, value in entry.values.items() if before is None or key != "email"}
+        changes.add(entry, before, values, NEW_CUSTOMER)
     return changes
 
 
 def gift_cards(entries: Sequence[Entry], by_code: Mapping[Hashable, Row], by_id: Mapping[str, Row]) -> Changes:
     changes = Changes()
-    for entry, known in zip(entries, _match(entries, by_id, by_code, lambda e: e.given["code"]), strict=True):
-        holder = by_code.get(entry.given["code"])
-        if holder is not None and holder is not known:
+    for entry, before in zip(entries, _match(entries, by_id, by_code, lambda e: e.values["code"]), strict=True):
+        holder = by_code.get(entry.values["code"])
+        if holder is not None and holder is not before:
             changes.add_problem(entry, "code", f"is the code of the gift card {holder['id']}")
-        if known is None:
-            whole = {"balance_minor": entry.given["initial_minor"]}
-            changes.add(entry, None, whole | entry.given, NEW_GIFT_CARD)
+        if before is None:
+            whole = {"balance_minor": entry.values["initial_minor"]}
+            changes.add(entry, None, whole | entry.values, NEW_GIFT_CARD)
             continue
-        changes.add(entry, known, {key: value for key, value in entry.given.items() if key not in _AMOUNT_COLUMNS}, {})
+        changes.add(
+            entry, before, {key: value for key, value in entry.values.items() if key not in _AMOUNT_COLUMNS}, {}
+        )
         for key in _AMOUNT_COLUMNS:
-            if key in entry.given and entry.given[key] != known[key]:
+            if key in entry.values and entry.values[key] != before[key]:
                 where = "balance" if key == "balance_minor" else "initial_amount"
-                changes.notes.append(Note(f"{entry.pointer}/{where}", f"stays {known[key]}, as it is stored"))
+                changes.notes.append(Note(f"{entry.pointer}/{where}", f"stays {before[key]}, as it is stored"))
     return changes
 
 
 # Stored departures that a changed experience affects ---------------------------------------------------------------
 
 
-def changes_terms(known: Row | None, row: Row) -> bool:
+def changes_terms(before: Row | None, row: Row) -> bool:
     """Return whether the price, currency or duration of stored departures changes."""
-    return known is not None and any(
-        known[name] != row[name] for name in ("currency", "price_from_minor", "price_tiers", "duration_minutes")
+    return before is not None and any(
+        before[name] != row[name] for name in ("currency", "price_from_minor", "price_tiers", "duration_minutes")
     )
 
 
-def affects_stored_departures(known: Row, row: Row) -> bool:
+def affects_stored_departures(before: Row, row: Row) -> bool:
     """Return whether the change may leave stored departures without an end or with a price that does not apply."""
-    loses_duration = known["duration_minutes"] is not None and row["duration_minutes"] is None
-    gains_tiers = bool(row["price_tiers"]) and not known["price_tiers"]
-    return loses_duration or gains_tiers or known["currency"] != row["currency"] or bool(_removed_tiers(known, row))
+    loses_duration = before["duration_minutes"] is not None and row["duration_minutes"] is None
+    gains_tiers = bool(row["price_tiers"]) and not before["price_tiers"]
+    return loses_duration or gains_tiers or before["currency"] != row["currency"] or bool(_removed_tiers(before, row))
 
 
-def _removed_tiers(known: Row, row: Row) -> set[str]:
-    return {tier["id"] for tier in known["price_tiers"]} - {tier["id"] for tier in row["price_tiers"]}
+def _removed_tiers(before: Row, row: Row) -> set[str]:
+    return {tier["id"] for tier in before["price_tiers"]} - {tier["id"] for tier in row["price_tiers"]}
 
 
 def ignored_prices(
-    entry: Entry, known: Row, row: Row, stored: Iterable[Row], given: Mapping[str, Row], now: int
+    entry: Entry, before: Row, row: Row, stored: Iterable[Row], values: Mapping[str, Row], now: int
 ) -> list[Note]:
     """Return a note when departures to come, with prices that the catalogue does not give, keep some for removed tiers.
 
     The arguments are the same as for `left_behind`.
     """
-    removed = _removed_tiers(known, row)
+    removed = _removed_tiers(before, row)
     count = sum(
         departure["starts_at"] > now
         and not removed.isdisjoint(departure["prices"] or ())
-        and not given.get(departure["id"], {}).keys() & _OWN_PRICES
+        and not values.get(departure["id"], {}).keys() & _OWN_PRICES
         for departure in stored
     )
     if not count:
@@ -295,7 +297,7 @@ def unpriced(entries: Iterable[Entry], tours: Iterable[Row], departures: Iterabl
 
 
 def departure_conflicts(
-    entry: Entry, known: Row, row: Row, stored: Iterable[Row], given: Mapping[str, Row], now: int
+    entry: Entry, before: Row, row: Row, stored: Iterable[Row], values: Mapping[str, Row], now: int
 ) -> list[Problem]:
     """Return the problems that a changed experience causes for stored departures.
 
@@ -304,25 +306,25 @@ def departure_conflicts(
 
     Args:
         stored: the departures of the experience.
-        given: the columns that the catalogue sets, by departure id.
+        values: the columns that the catalogue sets, by departure id.
     """
-    stored = [departure | effective_prices(departure, known) for departure in stored]
-    rest = [(departure, given.get(departure["id"], {})) for departure in stored]
+    stored = [departure | effective_prices(departure, before) for departure in stored]
+    rest = [(departure, values.get(departure["id"], {})) for departure in stored]
     problems = []
     if row["duration_minutes"] is None:
-        endless = sum((departure | own)["ends_at"] is None for departure, own in rest)
+        endless = sum((departure | overrides)["ends_at"] is None for departure, overrides in rest)
         if endless:
             path = f"{entry.pointer}/duration_minutes"
             problems.append(Problem(path, f"is needed by {endless} stored departures without an end"))
-    if row["currency"] != known["currency"]:
-        priced = sum(_keeps_a_price(departure, own) for departure, own in rest)
+    if row["currency"] != before["currency"]:
+        priced = sum(_keeps_a_price(departure, overrides) for departure, overrides in rest)
         if priced:
-            message = f"is in {row['currency']}, and {priced} stored departures have a price in {known['currency']}"
+            message = f"is in {row['currency']}, and {priced} stored departures have a price in {before['currency']}"
             problems.append(Problem(entry.pointer, message))
-    if row["price_tiers"] and not known["price_tiers"]:
+    if row["price_tiers"] and not before["price_tiers"]:
         single = sum(
-            departure["price_minor"] is not None and departure["starts_at"] > now and not own.keys() & _OWN_PRICES
-            for departure, own in rest
+            departure["price_minor"] is not None and departure["starts_at"] > now and not overrides.keys() & _OWN_PRICES
+            for departure, overrides in rest
         )
         if single:
             message = (
@@ -335,5 +337,5 @@ def departure_conflicts(
 _OWN_PRICES = {"price_minor", "prices"}
 
 
-def _keeps_a_price(departure: Row, own: Row) -> bool:
-    return any(departure[name] is not None and name not in own for name in _OWN_PRICES)
+def _keeps_a_price(departure: Row, overrides: Row) -> bool:
+    return any(departure[name] is not None and name not in overrides for name in _OWN_PRICES)

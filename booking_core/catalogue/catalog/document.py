@@ -75,7 +75,9 @@ class InvalidCatalogue(Malformed):
     def __init__(self, problems: Iterable[Problem], outcome: str = "nothing was imported") -> None:
         self._first = tuple(islice(problems, PROBLEMS_MAX + 1))
         self.problems = self._first[:PROBLEMS_MAX]
-        details = [ErrorDetail(field=each.pointer, reason="invalid", message=each.message) for each in self.problems]
+        details = [
+            ErrorDetail(field=problem.pointer, reason="invalid", message=problem.message) for problem in self.problems
+        ]
         super().__init__(f"The catalogue has {_counted(len(self._first))}; {outcome}.", details=details)
 
     def with_outcome(self, outcome: str) -> "InvalidCatalogue":
@@ -222,7 +224,7 @@ class _Object(BaseModel):
     def defaults(cls, *left_out: str) -> dict[str, Any]:
         """Return the default values of the keys that may be left out."""
         fields = cls.model_fields.items()
-        return {name: each.default for name, each in fields if not each.is_required() and name not in left_out}
+        return {name: field.default for name, field in fields if not field.is_required() and name not in left_out}
 
     def given(self, *left_out: str) -> dict[str, Any]:
         """Return the keys that the document sets."""
@@ -424,12 +426,12 @@ def _refuse_constant(name: str) -> None:
 
 
 def _from_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in pairs:
         if not key.isascii() and any("\ud800" <= character <= "\udfff" for character in key):
             raise ValueError("a key is not valid Unicode")
-        found[key + _TWICE if key in found else key] = value
-    return found
+        values[key + _TWICE if key in values else key] = value
+    return values
 
 
 def _from_toml(value: Any) -> Any:

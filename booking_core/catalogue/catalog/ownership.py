@@ -15,45 +15,46 @@ _OFFSET = re.compile(r".{10}[Tt ].*([+\- ])(\d\d):?(\d\d)", re.ASCII)
 
 def other_currencies(document: object, currency: str) -> Iterator[Problem]:
     """Yield a problem for each currency of the file that is not the organization's, at its first amount."""
-    for found, pointers in _by_value(_currencies(document, "")).items():
-        if found != currency and found in CURRENCIES:
+    for file_currency, pointers in _by_value(_currencies(document, "")).items():
+        if file_currency != currency and file_currency in CURRENCIES:
             times = "one such amount" if len(pointers) == 1 else f"{len(pointers)} such amounts"
             yield Problem(
                 pointers[0],
-                f"is {found}, and the organization's currency is {currency} ({times});"
+                f"is {file_currency}, and the organization's currency is {currency} ({times});"
                 " --other-currency imports it all the same",
             )
 
 
-def other_time_zones(document: object, own: Zone) -> Iterator[Problem]:
+def other_time_zones(document: object, organization_zone: Zone) -> Iterator[Problem]:
     """Yield a problem when the file names another time zone than the organization's, or else when a timestamp has an
     offset that the organization's zone does not have at that instant. UTC offsets are accepted."""
-    named = document.get("timezone") if isinstance(document, dict) else None
-    if isinstance(named, str) and named != own.name:
+    name = document.get("timezone") if isinstance(document, dict) else None
+    if isinstance(name, str) and name != organization_zone.name:
         with contextlib.suppress(ValueError):  # no zone, which is reported already
             yield Problem(
                 "/timezone",
-                f"is {zone(named).name}, and the organization's time zone is {own.name};"
+                f"is {zone(name).name}, and the organization's time zone is {organization_zone.name};"
                 " --other-timezone imports the file all the same",
             )
         return
-    pointers = [pointer for pointer, text in _times(document) if not _fits(text, own)]
+    pointers = [pointer for pointer, text in _times(document) if not _fits(text, organization_zone)]
     if pointers:
         is_one = len(pointers) == 1
         where = "has" if is_one else f"{len(pointers)} timestamps have"
         yield Problem(
             pointers[0],
-            f"{where} an offset that {own.name} does not have then{'' if is_one else ', this is the first'};"
+            f"{where} an offset that {organization_zone.name} does not have then"
+            f"{'' if is_one else ', this is the first'};"
             " --other-timezone imports the file all the same",
         )
 
 
 def _by_value(values: Iterator[tuple[str, str]]) -> dict[str, list[str]]:
     """Return the pointers of each value."""
-    found: dict[str, list[str]] = {}
+    pointers: dict[str, list[str]] = {}
     for at, value in values:
-        found.setdefault(value, []).append(at)
-    return found
+        pointers.setdefault(value, []).append(at)
+    return pointers
 
 
 def _currencies(value: object, path: str) -> Iterator[tuple[str, str]]:
@@ -80,7 +81,7 @@ def _times(document: object) -> Iterator[tuple[str, str]]:
             yield from texts([card], key)
 
 
-def _fits(text: str, own: Zone) -> bool:
+def _fits(text: str, organization_zone: Zone) -> bool:
     """Return whether a timestamp can have been written in the zone: without an offset, in UTC, or with the offset that
     the zone has at that instant. An unreadable timestamp is reported elsewhere."""
     match = _OFFSET.fullmatch(text)
@@ -89,6 +90,6 @@ def _fits(text: str, own: Zone) -> bool:
     sign, hours, minutes = match.groups()
     offset = timedelta(hours=int(hours), minutes=int(minutes)) * (-1 if sign == "-" else 1)
     try:
-        return not offset or own.wall(own.parse(text)).utcoffset() == offset
+        return not offset or organization_zone.wall(organization_zone.parse(text)).utcoffset() == offset
     except (ValueError, OverflowError):
         return True

@@ -30,33 +30,35 @@ def _shown(model: type[BaseModel], row: Row) -> Row:
 
 def _translations(row: Row) -> dict[str, Row]:
     """Return the translations without the names of removed price tiers and add-ons, which an import would refuse."""
-    tiers = [each["id"] for each in row["price_tiers"]] or [STANDARD_TIER_ID]
-    shown: dict[str, Row] = copy.deepcopy(row["translations"] or {})
-    unknown = experiences.unknown_names(row["translations"], tiers, [each["id"] for each in row["add_ons"]])
+    tiers = [tier["id"] for tier in row["price_tiers"]] or [STANDARD_TIER_ID]
+    translations: dict[str, Row] = copy.deepcopy(row["translations"] or {})
+    unknown = experiences.unknown_names(row["translations"], tiers, [add_on["id"] for add_on in row["add_ons"]])
     for tag, key, name in unknown:
-        del shown[tag][key][name]
-        if not shown[tag][key]:
-            del shown[tag][key]
-    return {tag: texts for tag, texts in shown.items() if texts}
+        del translations[tag][key][name]
+        if not translations[tag][key]:
+            del translations[tag][key]
+    return {tag: texts for tag, texts in translations.items() if texts}
 
 
 def experience(row: Row, departures: list[Row], zone: Zone) -> Row:
-    made = {
+    fields = {
         "price_from": _price(row["price_from_minor"], row["currency"]),
         "translations": _translations(row),
-        "departures": [_departure(each | effective_prices(each, row), row["currency"], zone) for each in departures],
+        "departures": [
+            _departure(departure | effective_prices(departure, row), row["currency"], zone) for departure in departures
+        ],
     }
-    return _shown(Experience, row | made)
+    return _shown(Experience, row | fields)
 
 
 def _departure(row: Row, currency: str, zone: Zone) -> Row:
-    made = {
+    fields = {
         "starts_at": _iso(row["starts_at"], zone),
         "ends_at": _iso(row["ends_at"], zone),
         "price": _price(row["price_minor"], currency),
         "prices": row["prices"] and {tier: _price(amount, currency) for tier, amount in row["prices"].items()},
     }
-    return _shown(Departure, row | made)
+    return _shown(Departure, row | fields)
 
 
 def customer(row: Row) -> Row:
@@ -64,7 +66,7 @@ def customer(row: Row) -> Row:
 
 
 def gift_card(row: Row, code: str, zone: Zone) -> Row:
-    made = {
+    fields = {
         "code": code,
         "initial_amount": _price(row["initial_minor"], row["currency"]),
         "balance": _price(row["balance_minor"], row["currency"]),
@@ -74,4 +76,4 @@ def gift_card(row: Row, code: str, zone: Zone) -> Row:
         "purchaser": {"name": row["purchaser_name"], "email": row["purchaser_email"]},
         "recipient": {"name": row["recipient_name"], "email": row["recipient_email"]},
     }
-    return _shown(GiftCard, row | made)
+    return _shown(GiftCard, row | fields)

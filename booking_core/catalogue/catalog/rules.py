@@ -44,7 +44,7 @@ class Entry:
 
     pointer: str
     id: str | None
-    given: dict[str, Any]
+    values: dict[str, Any]
     experience: int = -1
     """The position of its experience, for a departure."""
 
@@ -125,17 +125,17 @@ def _instant(item: dict[str, Any], key: str, zone: Zone) -> int | None:
         return None
 
 
-def _once(found: Iterable[tuple[str, Hashable]]) -> Iterator[Problem]:
+def _once(pairs: Iterable[tuple[str, Hashable]]) -> Iterator[Problem]:
     first: dict[Hashable, str] = {}
-    for path, value in found:
-        if (known := first.setdefault(value, path)) != path:
-            yield Problem(path, f"is the same as {known}")
+    for path, value in pairs:
+        if (first_path := first.setdefault(value, path)) != path:
+            yield Problem(path, f"is the same as {first_path}")
 
 
 def _between(document: object) -> Iterator[Problem]:
     """Yield problems of ids, slugs, e-mail addresses and codes that are not unique in the catalogue."""
     experiences = list(objects(document, "experiences"))
-    departures = [found for path, raw in experiences for found in objects(raw, "departures", path)]
+    departures = [departure for path, raw in experiences for departure in objects(raw, "departures", path)]
     customers, cards = list(objects(document, "customers")), list(objects(document, "gift_cards"))
     ids = texts([*experiences, *departures, *customers, *cards], "id")
     yield from _once((path, value.lower()) for path, value in ids)
@@ -202,7 +202,7 @@ def _translations(path: str, raw: dict[str, Any]) -> Iterator[Problem]:
     Names of tiers and add-ons that the file leaves out are compared with the stored ones, in `changes`.
     """
     yield from _once((path + pointer("translations", tag), tag.lower()) for tag, _ in _members(raw, "translations"))
-    ids = {key: [each for _, each in texts(objects(raw, key, path), "id")] for key in NAMES if key in raw}
+    ids = {key: [item_id for _, item_id in texts(objects(raw, key, path), "id")] for key in NAMES if key in raw}
     yield from unknown_names(path, raw.get("translations"), **ids)
 
 
@@ -225,10 +225,10 @@ def unknown_names(
         price_tiers, add_ons: the ids that it has, without the standard tier; None: not known.
     """
     tiers = None if price_tiers is None else (price_tiers or [STANDARD_TIER_ID])
-    known = {"price_tiers": tiers, "add_ons": add_ons}
-    for tag, key, each in experiences.unknown_names(translations, tiers, add_ons):
-        close = did_you_mean(each, known[key] or ())
-        yield Problem(path + pointer("translations", tag, key, each), f"is no {NAMES[key]} of its experience{close}")
+    ids = {"price_tiers": tiers, "add_ons": add_ons}
+    for tag, key, line_id in experiences.unknown_names(translations, tiers, add_ons):
+        close = did_you_mean(line_id, ids[key] or ())
+        yield Problem(path + pointer("translations", tag, key, line_id), f"is no {NAMES[key]} of its experience{close}")
 
 
 ONE_PRICE = "is a single price, and its experience has price tiers; write prices, with those tiers that differ"
@@ -251,17 +251,17 @@ def _prices(path: str, raw: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any
 
 
 def _one_currency(prices: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[Problem]:
-    known = [(path, currency) for path, currency in texts(prices, "currency") if currency in CURRENCIES]
-    for path, currency in known:
-        if currency != known[0][1]:
-            yield Problem(path, f"is not the currency of {known[0][0]}: an experience has one")
+    currencies = [(path, currency) for path, currency in texts(prices, "currency") if currency in CURRENCIES]
+    for path, currency in currencies:
+        if currency != currencies[0][1]:
+            yield Problem(path, f"is not the currency of {currencies[0][0]}: an experience has one")
 
 
 def _of_card(path: str, raw: dict[str, Any], zone: Zone) -> Iterator[Problem]:
     initial, balance = raw.get("initial_amount"), raw.get("balance")
     if isinstance(initial, dict) and isinstance(balance, dict):
-        face, left = initial.get("amount_minor"), balance.get("amount_minor")
-        if type(face) is int and type(left) is int and left > face:
+        face, remaining = initial.get("amount_minor"), balance.get("amount_minor")
+        if type(face) is int and type(remaining) is int and remaining > face:
             yield Problem(f"{path}/balance/amount_minor", "is more than the initial amount")
         if initial.get("currency") != balance.get("currency"):
             yield Problem(f"{path}/balance/currency", "is not the currency of the initial amount")
@@ -279,7 +279,7 @@ def _planned(document: Document, timetables: Sequence[Timetable], zone: Zone) ->
         departures=(*_listed(document), *_scheduled(timetables)),
         customers=tuple(_customer(i, item) for i, item in enumerate(document.customers)),
         gift_cards=tuple(_gift_card(i, item) for i, item in enumerate(document.gift_cards)),
-        notes=(*_noted(document, zone), *(note for each in timetables for note in each.notes)),
+        notes=(*_noted(document, zone), *(note for timetable in timetables for note in timetable.notes)),
     )
 
 
@@ -288,16 +288,16 @@ def _minor(price: Price | None) -> int | None:
 
 
 def _experience(position: int, item: Experience) -> Entry:
-    given = item.given("id", "price_from", "departures", "schedules")
+    values = item.given("id", "price_from", "departures", "schedules")
     if "price_from" in item.model_fields_set:
-        given["price_from_minor"] = _minor(item.price_from)
-    for name in given.keys() & {"price_tiers", "add_ons"}:
-        given[name] = [each.model_dump() for each in given[name]]
-    if "translations" in given:
-        given["translations"] = _stored_texts(given["translations"] or {})
+        values["price_from_minor"] = _minor(item.price_from)
+    for name in values.keys() & {"price_tiers", "add_ons"}:
+        values[name] = [element.model_dump() for element in values[name]]
+    if "translations" in values:
+        values["translations"] = _stored_texts(values["translations"] or {})
     if price := next(filter(None, _each_price(item)), None):
-        given["currency"] = price.currency
-    return Entry(pointer("experiences", position), item.id, given)
+        values["currency"] = price.currency
+    return Entry(pointer("experiences", position), item.id, values)
 
 
 def _stored_texts(translations: Mapping[str, Texts]) -> dict[str, Any] | None:
@@ -326,20 +326,20 @@ def _noted(document: Document, zone: Zone) -> Iterator[Note]:
     for i, experience in enumerate(document.experiences):
         for j, item in enumerate(experience.departures):
             for key, written in (("starts_at", item.starts_at), ("ends_at", item.ends_at)):
-                said = resolve_wall_time(written.wall, zone).note if written and written.wall else None
-                if said:
-                    yield Note(pointer("experiences", i, "departures", j, key), said)
+                note = resolve_wall_time(written.wall, zone).note if written and written.wall else None
+                if note:
+                    yield Note(pointer("experiences", i, "departures", j, key), note)
 
 
 def _departure(path: str, item: Departure, experience: int) -> Entry:
-    given = item.given("id", "price", "prices") | {"starts_at": item.starts_at.at}
-    if "ends_at" in given:
-        given["ends_at"] = _at(item.ends_at)
+    values = item.given("id", "price", "prices") | {"starts_at": item.starts_at.at}
+    if "ends_at" in values:
+        values["ends_at"] = _at(item.ends_at)
     if "price" in item.model_fields_set:
-        given["price_minor"] = _minor(item.price)
+        values["price_minor"] = _minor(item.price)
     if "prices" in item.model_fields_set:
-        given["prices"] = {tier: price.amount_minor for tier, price in sorted((item.prices or {}).items())} or None
-    return Entry(path, item.id, given, experience)
+        values["prices"] = {tier: price.amount_minor for tier, price in sorted((item.prices or {}).items())} or None
+    return Entry(path, item.id, values, experience)
 
 
 def _scheduled(timetables: Iterable[Timetable]) -> Iterator[Entry]:
@@ -357,13 +357,13 @@ def _customer(position: int, item: Customer) -> Entry:
 
 
 def _gift_card(position: int, item: GiftCard) -> Entry:
-    given = item.given("id", "initial_amount", "balance", "purchaser", "recipient")
-    given |= {key: _at(given[key]) for key in given.keys() & {"valid_from", "expires_at"}}
-    given |= {"currency": item.initial_amount.currency, "initial_minor": item.initial_amount.amount_minor}
+    values = item.given("id", "initial_amount", "balance", "purchaser", "recipient")
+    values |= {key: _at(values[key]) for key in values.keys() & {"valid_from", "expires_at"}}
+    values |= {"currency": item.initial_amount.currency, "initial_minor": item.initial_amount.amount_minor}
     if item.balance:
-        given["balance_minor"] = item.balance.amount_minor
+        values["balance_minor"] = item.balance.amount_minor
     for role in ("purchaser", "recipient"):
         if role in item.model_fields_set:
             contact = getattr(item, role) or Contact(name=None, email=None)  # null clears both keys
-            given |= {f"{role}_{key}": value for key, value in contact.given().items()}
-    return Entry(pointer("gift_cards", position), item.id, given)
+            values |= {f"{role}_{key}": value for key, value in contact.given().items()}
+    return Entry(pointer("gift_cards", position), item.id, values)

@@ -63,25 +63,25 @@ def timetable(schedules: Iterable[tuple[str, dict[str, Any]]], written: set[int]
     A single departure (their starts are in `written`) replaces the scheduled one of the same start. Two schedules with
     a common start are a problem, reported once for each pair.
     """
-    found = Timetable([], [], [])
+    result = Timetable([], [], [])
     starts: dict[int, Start] = {}
     met: dict[tuple[str, str], list[int]] = {}
     # Starts that a clock change moved come last: an existing departure of the same start takes precedence.
-    for start in sorted(_expanded(schedules, zone, found.problems), key=lambda start: start.is_moved):
-        known = starts.get(start.at)
+    for start in sorted(_expanded(schedules, zone, result.problems), key=lambda start: start.is_moved):
+        existing = starts.get(start.at)
         if start.note:
-            found.notes.append(Note(start.pointer, start.note))
-        if start.at in written or (known and start.is_moved):
+            result.notes.append(Note(start.pointer, start.note))
+        if start.at in written or (existing and start.is_moved):
             continue
-        if known:
-            met.setdefault((start.pointer, known.pointer), []).append(start.at)
+        if existing:
+            met.setdefault((start.pointer, existing.pointer), []).append(start.at)
         else:
             starts[start.at] = start
     for (path, other), instants in met.items():
         first = zone.iso(min(instants))
-        found.problems.append(Problem(path, f"meets {other}, {len(instants)} times, first at {first}"))
-    found.starts.extend(sorted(starts.values(), key=lambda start: start.at))
-    return found
+        result.problems.append(Problem(path, f"meets {other}, {len(instants)} times, first at {first}"))
+    result.starts.extend(sorted(starts.values(), key=lambda start: start.at))
+    return result
 
 
 def _expanded(schedules: Iterable[tuple[str, dict[str, Any]]], zone: Zone, problems: list[Problem]) -> Iterator[Start]:

@@ -78,9 +78,9 @@ _UNKNOWN = "UTC"
 
 
 def _zone_named(document: object) -> Zone:
-    named = document.get("timezone") if isinstance(document, dict) else None
+    name = document.get("timezone") if isinstance(document, dict) else None
     try:
-        return zone(named if isinstance(named, str) else _UNKNOWN)
+        return zone(name if isinstance(name, str) else _UNKNOWN)
     except ValueError:  # a problem of shape
         return zone(_UNKNOWN)
 
@@ -139,13 +139,13 @@ def import_plan(
     if not dry_run:
         _write(tx, organization.id, installation.secret_keys, decided, now, progress or _silent)
     return Summary(
-        **{kind: each.counts for kind, each in decided.changes.items()},
+        **{kind: of_kind.counts for kind, of_kind in decided.changes.items()},
         notes=plan.notes + decided.notes,
         cancelled=tuple(row["id"] for row in decided.changes["departures"].rows if row["status"] == "cancelled"),
     )
 
 
-def _silent(done: int, total: int) -> None:
+def _silent(count: int, total: int) -> None:
     """Ignore the progress."""
 
 
@@ -180,12 +180,12 @@ def import_in_batches(
     total = sum(tally.total.values())
     for batch in split(plan, decided.inseparable):
         before_batch()
-        done = _import_batch(database, organization, installation, batch, has_begun=tally.has_begun)
-        counts = {kind: counts[kind].plus(getattr(done, kind)) for kind in KINDS}
+        summary = _import_batch(database, organization, installation, batch, has_begun=tally.has_begun)
+        counts = {kind: counts[kind].plus(getattr(summary, kind)) for kind in KINDS}
         counts["experiences"] = counts["experiences"].plus(Counts(0, 0, -batch.continued))
-        cancelled += done.cancelled
+        cancelled += summary.cancelled
         tally.add(batch)
-        (progress or _silent)(sum(tally.done.values()), total)
+        (progress or _silent)(sum(tally.imported.values()), total)
     return Summary(**counts, notes=plan.notes + decided.notes, cancelled=tuple(cancelled))
 
 
@@ -216,7 +216,7 @@ class _Decision:
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        return tuple(note for each in self.changes.values() for note in each.notes)
+        return tuple(note for of_kind in self.changes.values() for note in of_kind.notes)
 
 
 def _decide(tx: Tx, organization: Organization, keys: SecretKeys, plan: Plan, now: int) -> _Decision:
@@ -237,7 +237,7 @@ def _decide(tx: Tx, organization: Organization, keys: SecretKeys, plan: Plan, no
         "gift_cards": _gift_cards(tx, owner, keys, plan.gift_cards),
     }
     conflicts = _departure_conflicts(tx, owner, plan, stored, tours, departures, now)
-    if problems := [*(problem for each in decided.values() for problem in each.problems), *conflicts]:
+    if problems := [*(problem for of_kind in decided.values() for problem in of_kind.problems), *conflicts]:
         raise InvalidCatalogue(problems)
     return _Decision(decided, _inseparable(stored, tours, departures))
 
@@ -253,14 +253,14 @@ def _ids(entries: Iterable[Entry]) -> list[Row]:
 
 def _departures(tx: Tx, organization_id: str, entries: Sequence[Entry], tours: Sequence[Row]) -> Changes:
     starts = (
-        {"experience_id": tours[entry.experience]["id"], "starts_at": entry.given["starts_at"]} for entry in entries
+        {"experience_id": tours[entry.experience]["id"], "starts_at": entry.values["starts_at"]} for entry in entries
     )
     by_id = store.DEPARTURES.matching(tx, organization_id, _ids(entries))
     return changes.departures(entries, tours, [*by_id, *store.DEPARTURES.matching(tx, organization_id, starts)])
 
 
 def _customers(tx: Tx, organization_id: str, entries: Sequence[Entry]) -> Changes:
-    keys = ({"email_key": entry.given["email_key"]} for entry in entries)
+    keys = ({"email_key": entry.values["email_key"]} for entry in entries)
     by_key = {row["email_key"]: row for row in store.CUSTOMERS.matching(tx, organization_id, keys)}
     by_id = {row["id"]: row for row in store.CUSTOMERS.matching(tx, organization_id, _ids(entries))}
     return changes.customers(entries, by_key, by_id)
@@ -268,15 +268,15 @@ def _customers(tx: Tx, organization_id: str, entries: Sequence[Entry]) -> Change
 
 def _gift_cards(tx: Tx, organization_id: str, keys: SecretKeys, entries: Sequence[Entry]) -> Changes:
     """Compute the changes of gift cards. A stored code is found by its hash, made with any live secret key."""
-    written = (entry.given["code"] for entry in entries)
-    by_hash = {each: code for code in written for each in gift_codes.code_hashes(keys, organization_id, code)}
-    found = [
+    written = (entry.values["code"] for entry in entries)
+    by_hash = {code_hash: code for code in written for code_hash in gift_codes.code_hashes(keys, organization_id, code)}
+    rows = [
         *store.GIFT_CARDS.matching(tx, organization_id, _ids(entries)),
-        *store.GIFT_CARDS.matching(tx, organization_id, ({"code_hash": each} for each in by_hash)),
+        *store.GIFT_CARDS.matching(tx, organization_id, ({"code_hash": code_hash} for code_hash in by_hash)),
     ]
     by_id = {
         row["id"]: row | {"code": by_hash.get(row["code_hash"]), "is_active": row["deactivated_at"] is None}
-        for row in found
+        for row in rows
     }
     return changes.gift_cards(entries, {row["code"]: row for row in by_id.values() if row["code"]}, by_id)
 
@@ -286,13 +286,13 @@ def _departure_conflicts(
 ) -> list[Problem]:
     """Read the stored departures of changed experiences, where needed, and return their conflicts."""
     problems: list[Problem] = []
-    given = {row["id"]: entry.given for entry, row in zip(plan.departures, departures.rows, strict=True)}
+    values = {row["id"]: entry.values for entry, row in zip(plan.departures, departures.rows, strict=True)}
     for entry, row in zip(plan.experiences, tours.rows, strict=True):
-        known = stored.get(row["id"])
-        if known is not None and changes.affects_stored_departures(known, row):
+        before = stored.get(row["id"])
+        if before is not None and changes.affects_stored_departures(before, row):
             others = store.DEPARTURES.matching(tx, organization_id, [{"experience_id": row["id"]}])
-            problems += changes.departure_conflicts(entry, known, row, others, given, now)
-            tours.notes += changes.ignored_prices(entry, known, row, others, given, now)
+            problems += changes.departure_conflicts(entry, before, row, others, values, now)
+            tours.notes += changes.ignored_prices(entry, before, row, others, values, now)
     return problems
 
 
@@ -308,12 +308,12 @@ def _write(tx: Tx, organization_id: str, keys: SecretKeys, decided: _Decision, n
         _write_gift_cards(tx, organization_id, keys, of["gift_cards"], now),
         _write_rows(tx, tables.customers, organization_id, of["customers"], now),
     )
-    done, total = 0, sum(len(each.rows) for each in of.values())
-    progress(done, total)
+    written, total = 0, sum(len(of_kind.rows) for of_kind in of.values())
+    progress(written, total)
     for step in steps:
         for count in filter(None, step):
-            done += count
-            progress(done, total)
+            written += count
+            progress(written, total)
 
 
 def _write_departures(tx: Tx, organization_id: str, decided: Changes, now: int) -> Iterator[int]:
@@ -334,8 +334,8 @@ def _write_gift_cards(tx: Tx, organization_id: str, keys: SecretKeys, decided: C
     def stored(rows: Iterable[Row]) -> list[Row]:
         return [_stored_gift_card(keys, organization_id, row, now) for row in rows]
 
-    made = replace(decided, updated=stored(decided.updated), created=stored(decided.created))
-    yield from _write_rows(tx, tables.gift_cards, organization_id, made, now)
+    sealed = replace(decided, updated=stored(decided.updated), created=stored(decided.created))
+    yield from _write_rows(tx, tables.gift_cards, organization_id, sealed, now)
     for chunk in _chunks([line for row in decided.created for line in _ledger(row)]):
         for line in chunk:
             tx.insert(
@@ -376,14 +376,14 @@ def _write_rows(tx: Tx, table: Table, organization_id: str, decided: Changes, no
 
 def _stored_gift_card(keys: SecretKeys, organization_id: str, row: Row, now: int) -> Row:
     """Return the row with its code sealed and hashed, and with the instant of its deactivation."""
-    kept = {key: value for key, value in row.items() if key not in ("code", "is_active")}
+    columns = {key: value for key, value in row.items() if key not in ("code", "is_active")}
     if "is_active" in row:
-        kept["deactivated_at"] = None if row["is_active"] else now
+        columns["deactivated_at"] = None if row["is_active"] else now
     if "code" in row:
-        kept["code_hash"] = gift_codes.hash_code(keys, organization_id, row["code"])
-        kept["code_sealed"] = gift_codes.seal_code(keys, organization_id, row["id"], row["code"])
-        kept["code_last4"] = gift_codes.last4(row["code"])
-    return kept
+        columns["code_hash"] = gift_codes.hash_code(keys, organization_id, row["code"])
+        columns["code_sealed"] = gift_codes.seal_code(keys, organization_id, row["id"], row["code"])
+        columns["code_last4"] = gift_codes.last4(row["code"])
+    return columns
 
 
 # Exporting -------------------------------------------------------------------------------------------------------

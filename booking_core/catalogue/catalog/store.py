@@ -46,12 +46,12 @@ class TableReader:
         """Return all rows, in order."""
         return [self._row(values) for values in tx.all(self._every, organization_id=organization_id)]
 
-    def matching(self, tx: Tx, organization_id: str, wanted: Iterable[Mapping[str, object]]) -> list[Row]:
+    def matching(self, tx: Tx, organization_id: str, rows: Iterable[Mapping[str, object]]) -> list[Row]:
         """Return the rows whose columns equal the columns of a wanted row."""
-        asked = [{"organization_id": organization_id, **each} for each in wanted]
-        if not asked:
+        keys = [{"organization_id": organization_id, **row} for row in rows]
+        if not keys:
             return []
-        return [self._row(values) for values in tx.all(self._matching(tuple(asked[0])), wanted=as_json(asked))]
+        return [self._row(values) for values in tx.all(self._matching(tuple(keys[0])), wanted=as_json(keys))]
 
     def _select_matching(self, names: tuple[str, ...]) -> Statement:
         """Return the statement for rows whose columns equal a row of the parameter `wanted`.
@@ -62,8 +62,8 @@ class TableReader:
         table = self.table
 
         def build(dialect: Dialect) -> Select[Any]:
-            wanted = rows_parameter(dialect, "wanted", {name: table.c[name].type for name in names})
-            return self._select.join(wanted, and_(*(table.c[name] == wanted.c[name] for name in names)))
+            rows = rows_parameter(dialect, "wanted", {name: table.c[name].type for name in names})
+            return self._select.join(rows, and_(*(table.c[name] == rows.c[name] for name in names)))
 
         return Statement(build)
 
@@ -108,6 +108,6 @@ def change(tx: Tx, table: Table, organization_id: str, row: Row, *, now: int) ->
 
 def vacate(tx: Tx, organization_id: str, ids: Iterable[str]) -> None:
     """Move departures to distinct starts before 1970: others can then take over their starts."""
-    for i, each in enumerate(sorted(ids)):
-        tx.update(_VACATE, organization_id=organization_id, id=each, starts_at=-1 - i)
+    for i, departure_id in enumerate(sorted(ids)):
+        tx.update(_VACATE, organization_id=organization_id, id=departure_id, starts_at=-1 - i)
     tx.flush()  # before any start is taken: one statement would change both in any order

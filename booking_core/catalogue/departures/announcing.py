@@ -107,9 +107,9 @@ def announce(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> Proc
         return Processed()
     due = [str(departure_id) for departure_id, _ in locked]
     organization, at = organizations.by_id(tx, organization_id), tx.now()
-    wanted = _ids(departure_id for departure_id, is_wanted in locked if is_wanted)
-    found = tx.all(_STATES, organization_id=organization_id, wanted=wanted, at=at)
-    states = [_State(DepartureRow._make(row[:_WIDTH]), *row[_WIDTH:]) for row in found]
+    ids = _ids(departure_id for departure_id, is_wanted in locked if is_wanted)
+    rows = tx.all(_STATES, organization_id=organization_id, wanted=ids, at=at)
+    states = [_State(DepartureRow._make(row[:_WIDTH]), *row[_WIDTH:]) for row in rows]
     again_at = {state.row.id: _window_ends_at(state, at) or state.hold_ends_at for state in states}
     for departure_id in due:
         tx.update(_SET, organization_id=organization_id, id=departure_id, announce_at=again_at.get(departure_id))
@@ -121,7 +121,7 @@ def announce(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> Proc
 
 
 def _ids(ids: Any) -> str:
-    return as_json({"id": str(each)} for each in ids)
+    return as_json({"id": str(row_id)} for row_id in ids)
 
 
 def _window_ends_at(state: _State, at: int) -> int | None:
@@ -135,8 +135,8 @@ def _event(organization: Organization, state: _State, at: int) -> NewEvent | Non
     """Return the event of a departure that looks different; none within the window of its last event."""
     if _window_ends_at(state, at) is not None:
         return None
-    shown = rules.presenter(organization.zone, organization.hours_before_booking_closes, at)(state.row)
-    after, kind = orjson.dumps(shown), EventType.DEPARTURE_UPDATED
+    presented = rules.presenter(organization.zone, organization.hours_before_booking_closes, at)(state.row)
+    after, kind = orjson.dumps(presented), EventType.DEPARTURE_UPDATED
     if state.announced is None:
         return NewEvent(kind, state.row.id, after, {"changes": None})
     before = orjson.dumps(orjson.loads(state.announced)["data"]["object"])

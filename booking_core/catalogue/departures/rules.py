@@ -39,14 +39,14 @@ class DepartureRow(NamedTuple):
     hours_before_booking_closes: int | None
 
 
-def seats_available(total: int, taken: int, held: int) -> int:
+def seats_available(total: int, seats_taken: int, seats_held: int) -> int:
     """Return the available seats; 0 where staff lowered the total below the sold seats (decision B3)."""
-    return max(0, total - taken - held)
+    return max(0, total - seats_taken - seats_held)
 
 
-def ends_at(starts_at: int, own: int | None, duration_minutes: int | None) -> int:
+def ends_at(starts_at: int, own_end: int | None, duration_minutes: int | None) -> int:
     """Return the departure's own end, or its start plus the experience's duration in elapsed time (decision B2)."""
-    return own if own is not None else starts_at + (duration_minutes or 0) * MINUTE
+    return own_end if own_end is not None else starts_at + (duration_minutes or 0) * MINUTE
 
 
 def closes_at(starts_at: int, experience_hours: int | None, organization_hours: int) -> int:
@@ -146,9 +146,9 @@ def presenter(zone: Zone, organization_hours: int, at: int) -> Callable[[tuple[A
         closes = closes_at(starts, experience_hours, organization_hours)
         available = seats_available(seats_total, seats_taken, seats_held)
         key = experience_id, price_minor, prices
-        shown = presented.get(key)
-        if shown is None:
-            shown = presented[key] = _present_prices(price_tiers, price_from, price_minor, prices, currency)
+        price_and_tiers = presented.get(key)
+        if price_and_tiers is None:
+            price_and_tiers = presented[key] = _present_prices(price_tiers, price_from, price_minor, prices, currency)
         starts_at = iso(starts)
         return {
             "id": departure_id,
@@ -159,10 +159,10 @@ def presenter(zone: Zone, organization_hours: int, at: int) -> Callable[[tuple[A
             "ends_at": iso(ends_at(starts, own_end, duration_minutes)),
             "seats_total": seats_total,
             "seats_available": available,
-            "price": shown[0],
-            "price_tiers": shown[1],
+            "price": price_and_tiers[0],
+            "price_tiers": price_and_tiers[1],
             "booking_closes_at": iso(closes),
-            "status": status(stored_status, closes, available, at, has_price=bool(shown[1])),
+            "status": status(stored_status, closes, available, at, has_price=bool(price_and_tiers[1])),
         }
 
     return present

@@ -33,8 +33,8 @@ def find_available(
     zone, hours = organization.zone, organization.hours_before_booking_closes
     last = rules.default_last_day(date_from) if date_to is None else date_to
     start, end = rules.window(zone, date_from, last, field="to")
-    found = store.available(tx, organization.id, start=start, end=end, experience_id=experience_id, at=actor.at)
-    return envelope(list(map(rules.presenter(zone, hours, actor.at), found)), None)
+    rows = store.available(tx, organization.id, start=start, end=end, experience_id=experience_id, at=actor.at)
+    return envelope(list(map(rules.presenter(zone, hours, actor.at), rows)), None)
 
 
 def get(tx: Tx, actor: Actor, departure_id: str) -> dict[str, Any]:

@@ -42,10 +42,10 @@ def _window(table: FromClause, *, of_experience: bool) -> ColumnElement[bool]:
     """Return the condition for departures that start in the window, of all experiences or of one."""
     begun = table.c.starts_at >= bindparam("start", type_=BigInteger)
     over = table.c.starts_at < bindparam("end", type_=BigInteger)
-    mine = table.c.organization_id == bindparam("organization_id", type_=Id)
+    is_own = table.c.organization_id == bindparam("organization_id", type_=Id)
     if not of_experience:
-        return and_(mine, begun, over)
-    return and_(mine, table.c.experience_id == bindparam("experience_id", type_=Id), begun, over)
+        return and_(is_own, begun, over)
+    return and_(is_own, table.c.experience_id == bindparam("experience_id", type_=Id), begun, over)
 
 
 def _available(*, of_experience: bool) -> Select[tuple[object, ...]]:
@@ -55,7 +55,7 @@ def _available(*, of_experience: bool) -> Select[tuple[object, ...]]:
     look-up for each departure; a sum over all holds of the organization would grow with its history.
     """
     near = departures.alias("near")
-    held = (
+    seats_held = (
         select(holds.c.departure_id, SEATS_HELD.label("seats"))
         .join_from(
             near, holds, and_(holds.c.organization_id == near.c.organization_id, holds.c.departure_id == near.c.id)
@@ -73,7 +73,7 @@ def _available(*, of_experience: bool) -> Select[tuple[object, ...]]:
             departures.c.status,
             departures.c.seats_total,
             departures.c.seats_taken,
-            func.coalesce(held.c.seats, 0),
+            func.coalesce(seats_held.c.seats, 0),
             departures.c.price_minor,
             departures.c.prices,
             experiences.c.price_from_minor,
@@ -90,7 +90,7 @@ def _available(*, of_experience: bool) -> Select[tuple[object, ...]]:
                 experiences.c.id == departures.c.experience_id,
             ),
         )
-        .join(held, held.c.departure_id == departures.c.id, isouter=True)
+        .join(seats_held, seats_held.c.departure_id == departures.c.id, isouter=True)
         .where(_window(departures, of_experience=of_experience))
         .order_by(departures.c.starts_at, departures.c.id)
     )
@@ -108,7 +108,7 @@ def available(tx: Tx, organization_id: str, *, start: int, end: int, experience_
     return tx.all(_AVAILABLE_OF_ONE, **window, experience_id=experience_id)
 
 
-_THIS = and_(
+_IS_DEPARTURE = and_(
     departures.c.organization_id == bindparam("organization_id", type_=Id), departures.c.id == bindparam("id", type_=Id)
 )
 _SEATS_HELD = (
@@ -119,7 +119,7 @@ _OFFERED = and_(
 )
 _OF_EXPERIENCE = ("price_from_minor", "price_tiers", "currency", "duration_minutes", "hours_before_booking_closes")
 _COLUMNS = {"seats_held": _SEATS_HELD} | {name: experiences.c[name] for name in _OF_EXPERIENCE}
-_LOCK = Statement(select(departures.c.id).where(_THIS).with_for_update(key_share=True))
+_LOCK = Statement(select(departures.c.id).where(_IS_DEPARTURE).with_for_update(key_share=True))
 
 
 def select_rows() -> Select[tuple[object, ...]]:
@@ -128,7 +128,7 @@ def select_rows() -> Select[tuple[object, ...]]:
     return select(*columns).join_from(departures, experiences, _OFFERED)
 
 
-_GET = Statement(select_rows().where(_THIS))
+_GET = Statement(select_rows().where(_IS_DEPARTURE))
 
 
 def get(tx: Tx, organization_id: str, departure_id: str, at: int) -> DepartureRow | None:

@@ -71,8 +71,8 @@ def price_tiers(stored: str, price_from_minor: int | None, currency: str) -> lis
 
 def add_ons(stored: str) -> list[dict[str, Any]]:
     """Return the add-ons of an experience: id, name and price."""
-    found: list[dict[str, Any]] = orjson.loads(stored)
-    return [{"id": each["id"], "name": each["label"], "price": each["price"]} for each in found]
+    entries: list[dict[str, Any]] = orjson.loads(stored)
+    return [{"id": add_on["id"], "name": add_on["label"], "price": add_on["price"]} for add_on in entries]
 
 
 def present(row: ExperienceRow, zone: Zone, *, has_add_ons: bool = True) -> dict[str, Any]:
@@ -147,9 +147,11 @@ def tiers(
     """
     configured: list[dict[str, Any]] = orjson.loads(price_tiers)
     if configured:
-        own: dict[str, int] = orjson.loads(prices) if prices else {}
+        own_prices: dict[str, int] = orjson.loads(prices) if prices else {}
         return {
-            tier["id"]: Tier(tier["name"], own.get(tier["id"], tier["price"]["amount_minor"]), tier["seats_per_unit"])
+            tier["id"]: Tier(
+                tier["name"], own_prices.get(tier["id"], tier["price"]["amount_minor"]), tier["seats_per_unit"]
+            )
             for tier in configured
         }
     amount = price_from_minor if price_minor is None else price_minor
@@ -195,35 +197,35 @@ def present_translations(stored: str | None, *, has_add_ons: bool) -> dict[str, 
     Args:
         has_add_ons: the Add-ons app is on: add-ons can be booked.
     """
-    found: dict[str, dict[str, Any]] = orjson.loads(stored) if stored else {}
+    translations: dict[str, dict[str, Any]] = orjson.loads(stored) if stored else {}
     hidden: dict[str, Any] = {} if has_add_ons else {"add_ons": {}}
-    return {tag: _UNTRANSLATED | texts | hidden for tag, texts in found.items()}
+    return {tag: _UNTRANSLATED | texts | hidden for tag, texts in translations.items()}
 
 
-def closest(tags: Iterable[str], wanted: str) -> str | None:
+def closest(tags: Iterable[str], language: str) -> str | None:
     """Return the tag that serves a wanted language: the same tag, else the tag without its last parts (`de` for
     `de-AT`, RFC 4647), else another tag of the same language. Case does not matter."""
-    known = {tag.lower(): tag for tag in tags}
-    prefix = wanted.lower()
+    lowered_tags = {tag.lower(): tag for tag in tags}
+    prefix = language.lower()
     while prefix:
-        if prefix in known:
-            return known[prefix]
+        if prefix in lowered_tags:
+            return lowered_tags[prefix]
         prefix = prefix.rpartition("-")[0]
-    primary = wanted.lower().partition("-")[0]
-    return next((tag for lowered, tag in known.items() if lowered.partition("-")[0] == primary), None)
+    primary = language.lower().partition("-")[0]
+    return next((tag for lowered, tag in lowered_tags.items() if lowered.partition("-")[0] == primary), None)
 
 
-def texts_for(stored: str | None, wanted: Iterable[str | None]) -> Texts:
-    """Return the texts for a guest, each in the first of the wanted languages that has it; none without a translation.
+def texts_for(stored: str | None, languages: Iterable[str | None]) -> Texts:
+    """Return the texts for a guest, each in the first of the languages that has it; none without a translation.
 
     Args:
-        wanted: language tags, the preferred one first.
+        languages: language tags, the preferred one first.
     """
-    found: dict[str, dict[str, Any]] = orjson.loads(stored) if stored else {}
+    translations: dict[str, dict[str, Any]] = orjson.loads(stored) if stored else {}
     merged: dict[str, Any] = {}
-    for language in filter(None, wanted):
-        tag = closest(found, language)
-        for key, value in found.get(tag or "", {}).items():
+    for language in filter(None, languages):
+        tag = closest(translations, language)
+        for key, value in translations.get(tag or "", {}).items():
             if key in NAMES:
                 merged[key] = value | merged.get(key, {})
             elif value:
@@ -240,9 +242,9 @@ def unknown_names(
         translations: by language tag; parts of another shape are left out.
         tiers, add_ons: the ids that the experience has; None: not known.
     """
-    known = {"price_tiers": tiers, "add_ons": add_ons}
+    known_ids = {"price_tiers": tiers, "add_ons": add_ons}
     for tag, texts in translations.items() if isinstance(translations, dict) else ():
-        for key, ids in known.items():
+        for key, ids in known_ids.items():
             names = texts.get(key) if isinstance(texts, dict) else None
             if ids is not None and isinstance(names, dict):
-                yield from ((tag, key, each) for each in names if each not in set(ids))
+                yield from ((tag, key, name_id) for name_id in names if name_id not in set(ids))

@@ -13,7 +13,7 @@ from booking_core.db.paging import KeysetList, Page, PageRequest
 from booking_core.db.statements import Row, Statement
 from booking_core.db.tables import Id, experiences
 
-_SHOWN = select(*(experiences.c[name] for name in ExperienceRow._fields)).where(
+_EXPERIENCES = select(*(experiences.c[name] for name in ExperienceRow._fields)).where(
     experiences.c.organization_id == bindparam("organization_id", type_=Id)
 )
 
@@ -22,19 +22,19 @@ _UPDATED_SINCE = experiences.c.updated_at >= bindparam("updated_since", type_=Bi
 LIST = KeysetList(
     "experiences",
     experiences,
-    _SHOWN,
+    _EXPERIENCES,
     {
         "published": experiences.c.is_published == bindparam("published", type_=Boolean),
         "updated_since": _UPDATED_SINCE,
     },
     scattered={
-        "updated_since": _SHOWN.with_only_columns(experiences.c.organization_id, experiences.c.id)
+        "updated_since": _EXPERIENCES.with_only_columns(experiences.c.organization_id, experiences.c.id)
         .where(_UPDATED_SINCE)
         .order_by(experiences.c.updated_at)
     },
 )
 
-_GET = Statement(_SHOWN.where(experiences.c.id == bindparam("id", type_=Id)))
+_GET = Statement(_EXPERIENCES.where(experiences.c.id == bindparam("id", type_=Id)))
 
 
 def find(

@@ -46,15 +46,15 @@ def process(tx: Tx, installation: Installation, organization_id: str, customer_i
     changed, rows = dict[str, Erasure](), 0
     while rows < ROWS_MAX and (group := rules.next_group(unfinished)):
         progress = eraser.process_page(group)
-        moved = [rules.advanced(each, progress) for each in group] if progress else []
-        changed |= {each.customer_id: each for each in moved}
-        unfinished = [each for each in unfinished if each not in group]
-        unfinished += [each for each in moved if not each.is_finished]
+        moved = [rules.advanced(erasure, progress) for erasure in group] if progress else []
+        changed |= {erasure.customer_id: erasure for erasure in moved}
+        unfinished = [erasure for erasure in unfinished if erasure not in group]
+        unfinished += [erasure for erasure in moved if not erasure.is_finished]
         rows += 1 + (progress.rows if progress else 0)
     for erasure in changed.values():
         store.save(tx, organization_id, erasure, eraser.at)
-    done = [each.customer_id for each in changed.values() if each.is_finished]
-    return Processed(done, [each.customer_id for each in unfinished])
+    finished = [erasure.customer_id for erasure in changed.values() if erasure.is_finished]
+    return Processed(finished, [erasure.customer_id for erasure in unfinished])
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,40 +89,40 @@ class _Eraser:
         (erasure,) = group
         key = {"organization_id": self.owner, "customer_id": erasure.customer_id}
         entries, last = store.ENTRIES.page(self.tx, erasure.position, _ENTRIES, **key)
-        named = {booking_id for _, _, booking_id, _ in entries if booking_id is not None}
-        found = store.lock_bookings(self.tx, self.owner, erasure.customer_id, named)
+        booking_ids = {booking_id for _, _, booking_id, _ in entries if booking_id is not None}
+        bookings = store.lock_bookings(self.tx, self.owner, erasure.customer_id, booking_ids)
         events = self._anonymize_bookings(
-            [each for each in found if not (each.is_to_come(self.at) or each.is_anonymous)]
+            [booking for booking in bookings if not (booking.is_to_come(self.at) or booking.is_anonymous)]
         )
         if events is None:
             return None
         for created_at, entry_id, _, data in entries:
             if (replaced := rules.timeline_data(data)) is not None:
                 self.tx.update(store.UPDATE_ENTRY, **key, created_at=created_at, id=entry_id, data=replaced)
-        for booking in found:
+        for booking in bookings:
             if booking.is_to_come(self.at) and not booking.is_anonymous:
                 self._give_to_new_customer(erasure.customer_id, booking)
         return Progress(last, len(entries) + events)
 
     def _legacy_bookings(self, group: Sequence[Erasure]) -> Progress | None:
         (erasure,) = group
-        found, last = store.legacy_bookings(self.tx, self.owner, erasure.position, ROWS_MAX)
-        own = [each for each in found if email_key(each.guest_email or "") in erasure.addresses]
-        events = self._anonymize_bookings([each for each in own if not each.is_to_come(self.at)])
-        return None if events is None else Progress(last, len(found) + events)
+        bookings, last = store.legacy_bookings(self.tx, self.owner, erasure.position, ROWS_MAX)
+        of_customer = [booking for booking in bookings if email_key(booking.guest_email or "") in erasure.addresses]
+        events = self._anonymize_bookings([booking for booking in of_customer if not booking.is_to_come(self.at)])
+        return None if events is None else Progress(last, len(bookings) + events)
 
     def _anonymize_bookings(self, bookings: Sequence[GuestBooking]) -> int | None:
         """Anonymize bookings with their events; return how many events. None: a delivery is in flight."""
-        events, _ = store.find_events(self.tx, self.owner, [each.id for each in bookings])
-        if not self._anonymize_events(events, {each.id: rules.BOOKING for each in bookings}):
+        events, _ = store.find_events(self.tx, self.owner, [booking.id for booking in bookings])
+        if not self._anonymize_events(events, {booking.id: rules.BOOKING for booking in bookings}):
             return None
         if bookings:
-            store.anonymize_bookings(self.tx, self.owner, [each.id for each in bookings], self.at)
+            store.anonymize_bookings(self.tx, self.owner, [booking.id for booking in bookings], self.at)
         return len(events)
 
     def _give_to_new_customer(self, customer_id: str, booking: GuestBooking) -> None:
         """Give a booking that was made while its customer was anonymized to the present customer of its address."""
-        shown, _ = customers.get_or_add(
+        customer, _ = customers.get_or_add(
             self.tx,
             self.organization,
             email=booking.guest_email or "",
@@ -130,7 +130,7 @@ class _Eraser:
             phone=booking.guest_phone,
             at=self.at,
         )
-        store.give_booking(self.tx, self.owner, booking.id, customer_id=customer_id, new_customer_id=shown["id"])
+        store.give_booking(self.tx, self.owner, booking.id, customer_id=customer_id, new_customer_id=customer["id"])
 
     def _customer_events(self, group: Sequence[Erasure]) -> Progress | None:
         (erasure,) = group
@@ -158,7 +158,7 @@ class _Eraser:
     # Steps of an organization ------------------------------------------------------------------------------------
 
     def _gift_cards(self, group: Sequence[Erasure]) -> Progress | None:
-        addresses = frozenset[str]().union(*(each.addresses for each in group))
+        addresses = frozenset[str]().union(*(erasure.addresses for erasure in group))
         cards, last = store.CARDS.page(self.tx, group[0].position, ROWS_MAX, organization_id=self.owner)
         replaced: dict[str, tuple[int, dict[str, str | None]]] = {}
         for card_id, updated_at, *values in cards:
@@ -166,8 +166,8 @@ class _Eraser:
             if emptied := rules.emptied_contacts(contacts, addresses):
                 replaced[card_id] = updated_at, contacts | emptied
         events, _ = store.find_events(self.tx, self.owner, list(replaced))
-        shown = {card_id: rules.shown_contacts(contacts) for card_id, (_, contacts) in replaced.items()}
-        if not self._anonymize_events(events, shown):
+        contacts_by_card = {card_id: rules.shown_contacts(contacts) for card_id, (_, contacts) in replaced.items()}
+        if not self._anonymize_events(events, contacts_by_card):
             return None
         for card_id, (updated_at, contacts) in replaced.items():
             key = {"organization_id": self.owner, "id": card_id}
@@ -176,24 +176,24 @@ class _Eraser:
         return Progress(last, len(cards) + len(events))
 
     def _mails(self, group: Sequence[Erasure]) -> Progress:
-        found, last = store.MAILS.page(self.tx, group[0].position, ROWS_MAX, organization_id=self.owner)
-        notifications.anonymize(self.tx, self.owner, [key for _, key, is_anonymous in found if is_anonymous])
-        return Progress(last, len(found))
+        mails, last = store.MAILS.page(self.tx, group[0].position, ROWS_MAX, organization_id=self.owner)
+        notifications.anonymize(self.tx, self.owner, [key for _, key, is_anonymous in mails if is_anonymous])
+        return Progress(last, len(mails))
 
     def _answers(self, group: Sequence[Erasure]) -> Progress:
         """Replace the bookings and customers in stored answers, which only their own JSON names."""
-        found, last = store.ANSWERS.page(self.tx, group[0].position, ROWS_MAX, organization_id=self.owner)
-        opened = {key: body for _, key, sealed in found if (body := self._opened(key, sealed)) is not None}
-        named = {key: resource_id for key, body in opened.items() if (resource_id := rules.answered_id(body))}
-        bookings, people = store.anonymous_ids(self.tx, self.owner, set(named.values()))
+        answers, last = store.ANSWERS.page(self.tx, group[0].position, ROWS_MAX, organization_id=self.owner)
+        opened = {key: body for _, key, sealed in answers if (body := self._opened(key, sealed)) is not None}
+        resource_ids = {key: resource_id for key, body in opened.items() if (resource_id := rules.answered_id(body))}
+        bookings, people = store.anonymous_ids(self.tx, self.owner, set(resource_ids.values()))
         replacements = dict.fromkeys(bookings, rules.ANSWERED_BOOKING)
-        replacements |= {each: customers.anonymous_contact(each) for each in people}
-        for key, resource_id in named.items():
+        replacements |= {customer_id: customers.anonymous_contact(customer_id) for customer_id in people}
+        for key, resource_id in resource_ids.items():
             body = rules.answer_body(opened[key], replacements.get(resource_id, {}))
             if body is not None:
                 sealed = self.installation.secret_keys.seal(idempotency.SEALED_FOR, body, self.owner, key)
                 self.tx.update(store.UPDATE_ANSWER, organization_id=self.owner, key=key, body_sealed=sealed)
-        return Progress(last, len(found))
+        return Progress(last, len(answers))
 
     def _opened(self, key: str, sealed: str) -> bytes | None:
         """Return the body of an answer; None if no live secret key opens it: it is never shown again."""

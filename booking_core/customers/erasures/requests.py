@@ -43,10 +43,14 @@ def _check(tx: Tx, actor: Actor, customer_id: str) -> None:
     """Refuse to anonymize a customer whose data is still needed."""
     organization_id = actor.organization.id
     address = email_key(customers.get(tx, actor, customer_id)["email"])
-    own = store.bookings_of(tx, organization_id, [customer_id])
+    bookings = store.bookings_of(tx, organization_id, [customer_id])
     legacy, _ = store.legacy_bookings(tx, organization_id, ends_after=actor.at)
-    own += [each for each in legacy if email_key(each.guest_email or "") == address]
-    names = [f"#{each.booking_number}" if each.booking_number else each.id for each in own if each.is_to_come(actor.at)]
+    bookings += [booking for booking in legacy if email_key(booking.guest_email or "") == address]
+    names = [
+        f"#{booking.booking_number}" if booking.booking_number else booking.id
+        for booking in bookings
+        if booking.is_to_come(actor.at)
+    ]
     if names:
         listed = ", ".join(names[:_NAMED_MAX]) + (" and more" if len(names) > _NAMED_MAX else "")
         message = f"The customer has bookings to come ({listed}): cancel them first, or wait until they end."
@@ -70,13 +74,13 @@ def _begin(tx: Tx, organization: Organization, customer_ids: Sequence[str], *, a
 def _addresses(tx: Tx, organization_id: str, customer_ids: Sequence[str]) -> defaultdict[str, set[str]]:
     """Return the keys of the e-mail addresses in the customers' bookings, without addresses of other customers."""
     bookings = store.bookings_of(tx, organization_id, customer_ids)
-    found = [(str(each.customer_id), email_key(each.guest_email)) for each in bookings if each.guest_email]
-    holders = store.holders(tx, organization_id, (key for _, key in found))
-    own: defaultdict[str, set[str]] = defaultdict(set)
-    for customer_id, key in found:
+    pairs = [(str(booking.customer_id), email_key(booking.guest_email)) for booking in bookings if booking.guest_email]
+    holders = store.holders(tx, organization_id, (key for _, key in pairs))
+    addresses: defaultdict[str, set[str]] = defaultdict(set)
+    for customer_id, key in pairs:
         if holders.get(key, customer_id) == customer_id:
-            own[customer_id].add(key)
-    return own
+            addresses[customer_id].add(key)
+    return addresses
 
 
 def find(tx: Tx, actor: Actor, customer_id: str) -> dict[str, Any]:
@@ -87,7 +91,7 @@ def find(tx: Tx, actor: Actor, customer_id: str) -> dict[str, Any]:
     """
     customers.get(tx, actor, customer_id)
     requested_at, finished_at = store.get(tx, actor.organization.id, customer_id) or (None, None)
-    ends = [each.ends_at for each in store.bookings_of(tx, actor.organization.id, [customer_id])]
+    ends = [booking.ends_at for booking in store.bookings_of(tx, actor.organization.id, [customer_id])]
     return {
         "id": customer_id,
         "status": _status(requested_at, finished_at),
@@ -121,18 +125,20 @@ def _shown(actor: Actor, at: int | None) -> str | None:
 # those that are old enough.
 _customers, _bookings, _timeline = tables.customers.c, tables.bookings.c, tables.timeline.c
 _BEFORE = bindparam("before", type_=BigInteger)
-_OWN = (_timeline.organization_id == _customers.organization_id, _timeline.customer_id == _customers.id)
+_OF_CUSTOMER = (_timeline.organization_id == _customers.organization_id, _timeline.customer_id == _customers.id)
 _IS_RECENT = or_(
     _bookings.updated_at >= _BEFORE,
     and_(_bookings.status != literal_column("'cancelled'"), store.ends_at >= _BEFORE),
 )
 _RECENT_BOOKING = exists(
-    store.of_bookings(select(literal_column("1")), tables.timeline).where(*_OWN, _IS_RECENT).correlate(tables.customers)
+    store.of_bookings(select(literal_column("1")), tables.timeline)
+    .where(*_OF_CUSTOMER, _IS_RECENT)
+    .correlate(tables.customers)
 )
 _OPEN_REFUND = exists(
     select(literal_column("1"))
     .join_from(tables.timeline, tables.refunds, store.OF_ENTRY)
-    .where(*_OWN, store.IS_OPEN_REFUND)
+    .where(*_OF_CUSTOMER, store.IS_OPEN_REFUND)
     .correlate(tables.customers)
 )
 _LOCK_EXPIRED = Statement(
@@ -166,8 +172,8 @@ def expire(tx: Tx, organization_id: str, customer_ids: Sequence[str], *, retenti
     """
     now, at = retention_clock.read(tx)
     before = min(now, 0 if at is None else at) - retention_days * DAY
-    wanted = store.ids(customer_ids)
-    expired = [row[0] for row in tx.all(_LOCK_EXPIRED, organization_id=organization_id, wanted=wanted, before=before)]
+    ids = store.ids(customer_ids)
+    expired = [row[0] for row in tx.all(_LOCK_EXPIRED, organization_id=organization_id, wanted=ids, before=before)]
     if expired:
         _begin(tx, organizations.by_id(tx, organization_id), expired, at=now)
     return Processed(expired)

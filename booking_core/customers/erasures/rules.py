@@ -71,11 +71,11 @@ def next_group(erasures: list[Erasure]) -> list[Erasure]:
 
     Steps of a customer come first. A page of the organization's rows serves every erasure at the same position.
     """
-    own = [each for each in erasures if not each.step.is_of_organization]
-    if own or not erasures:
-        return own[:1]
+    of_customer = [erasure for erasure in erasures if not erasure.step.is_of_organization]
+    if of_customer or not erasures:
+        return of_customer[:1]
     first = erasures[0]
-    return [each for each in erasures if (each.step, each.position) == (first.step, first.position)]
+    return [erasure for erasure in erasures if (erasure.step, erasure.position) == (first.step, first.position)]
 
 
 def event_body(body: str, replacement: Mapping[str, Any]) -> str | None:
@@ -96,22 +96,22 @@ def answered_id(body: bytes) -> str:
 
 def answer_body(body: bytes, replacement: Mapping[str, Any]) -> bytes | None:
     """Return a stored answer with fields of its resource replaced; None if it has these values already."""
-    shown = orjson.loads(body)
-    return orjson.dumps(shown) if _replace(_answered(shown), replacement) else None
+    answer = orjson.loads(body)
+    return orjson.dumps(answer) if _replace(_answered(answer), replacement) else None
 
 
-def _answered(shown: Any) -> dict[str, Any]:
+def _answered(answer: Any) -> dict[str, Any]:
     """Return the resource that an answer is, or the booking inside, which the answer to a change has."""
-    if not isinstance(shown, dict):
+    if not isinstance(answer, dict):
         return {}
-    inside = shown.get("booking")
-    return inside if isinstance(inside, dict) else shown
+    inside = answer.get("booking")
+    return inside if isinstance(inside, dict) else answer
 
 
-def _replace(shown: dict[str, Any], replacement: Mapping[str, Any]) -> bool:
+def _replace(resource: dict[str, Any], replacement: Mapping[str, Any]) -> bool:
     """Replace the fields that the object has, and return whether one was different."""
-    different = {name: value for name, value in replacement.items() if name in shown and shown[name] != value}
-    shown.update(different)
+    different = {name: value for name, value in replacement.items() if name in resource and resource[name] != value}
+    resource.update(different)
     return bool(different)
 
 
@@ -130,8 +130,8 @@ def emptied_contacts(contacts: Mapping[str, str | None], addresses: frozenset[st
         contacts: the columns `purchaser_name` to `recipient_email`.
     """
     emails = {side: contacts[f"{side}_email"] for side in _SIDES}
-    own = [side for side, email in emails.items() if email and email_key(email) in addresses]
-    return {f"{side}_{field}": None for side in own for field in ("name", "email")}
+    sides = [side for side, email in emails.items() if email and email_key(email) in addresses]
+    return {f"{side}_{field}": None for side in sides for field in ("name", "email")}
 
 
 def shown_contacts(contacts: Mapping[str, str | None]) -> dict[str, Any]:

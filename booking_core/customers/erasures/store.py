@@ -44,9 +44,9 @@ _customers, _timeline, _events, _mails = tables.customers.c, tables.timeline.c, 
 _erasures, _answers = tables.erasures.c, tables.idempotency.c
 
 
-def ids(wanted: Iterable[str]) -> str:
+def ids(row_ids: Iterable[str]) -> str:
     """Return the rows parameter `wanted`."""
-    return as_json({"id": each} for each in wanted)
+    return as_json({"id": row_id} for row_id in row_ids)
 
 
 # Replacements, as the columns say -------------------------------------------------------------------------------
@@ -140,10 +140,10 @@ def _state(erasure: Erasure, at: int) -> dict[str, Any]:
 
 def lock(tx: Tx, organization_id: str, customer_ids: Collection[str]) -> list[Erasure]:
     """Lock the unfinished erasures, the oldest first, and skip locked ones."""
-    found = tx.all(_LOCK, organization_id=organization_id, wanted=ids(customer_ids))
+    rows = tx.all(_LOCK, organization_id=organization_id, wanted=ids(customer_ids))
     return [
         Erasure(customer_id, frozenset(orjson.loads(addresses)), Step(step), tuple(orjson.loads(position)))
-        for customer_id, addresses, step, position in found
+        for customer_id, addresses, step, position in rows
     ]
 
 
@@ -193,8 +193,8 @@ def of_bookings(query: Select[Any], source: Any) -> Select[Any]:
     """Join a query of timeline entries, or of bookings, with the bookings, their departures and experiences."""
     joined = source
     if source is not tables.bookings:
-        own = and_(_bookings.organization_id == source.c.organization_id, _bookings.id == source.c.booking_id)
-        joined = source.join(tables.bookings, own)
+        is_booking = and_(_bookings.organization_id == source.c.organization_id, _bookings.id == source.c.booking_id)
+        joined = source.join(tables.bookings, is_booking)
     departed = and_(_departures.organization_id == _bookings.organization_id, _departures.id == _bookings.departure_id)
     offered = and_(
         _experiences.organization_id == _bookings.organization_id, _experiences.id == _bookings.experience_id
@@ -202,11 +202,11 @@ def of_bookings(query: Select[Any], source: Any) -> Select[Any]:
     return query.select_from(joined.join(tables.departures, departed).join(tables.experiences, offered))
 
 
-_SHOWN = select(*(ends_at if name == "ends_at" else _bookings[name] for name in GuestBooking._fields))
-_BOOKINGS = of_bookings(_SHOWN, tables.bookings).where(_bookings.organization_id == OWNER)
+_GUEST_BOOKINGS = select(*(ends_at if name == "ends_at" else _bookings[name] for name in GuestBooking._fields))
+_BOOKINGS = of_bookings(_GUEST_BOOKINGS, tables.bookings).where(_bookings.organization_id == OWNER)
 _OF_CUSTOMERS = Statement(
     lambda dialect: (
-        of_bookings(_SHOWN, tables.timeline)
+        of_bookings(_GUEST_BOOKINGS, tables.timeline)
         .where(
             _timeline.organization_id == OWNER,
             in_rows(dialect, _timeline.customer_id, "wanted", "id"),
@@ -260,23 +260,23 @@ _HOLDERS = Statement(
 
 def bookings_of(tx: Tx, organization_id: str, customer_ids: Collection[str]) -> list[GuestBooking]:
     """Return the bookings of customers, in the order of their numbers."""
-    found = tx.all(_OF_CUSTOMERS, organization_id=organization_id, wanted=ids(customer_ids))
-    return [GuestBooking._make(row) for row in found]
+    rows = tx.all(_OF_CUSTOMERS, organization_id=organization_id, wanted=ids(customer_ids))
+    return [GuestBooking._make(row) for row in rows]
 
 
 def lock_bookings(tx: Tx, organization_id: str, customer_id: str, booking_ids: Collection[str]) -> list[GuestBooking]:
     """Lock the bookings of the customer."""
     key = {"organization_id": organization_id, "customer_id": customer_id}
-    found = tx.all(_LOCK_BOOKINGS, **key, wanted=ids(booking_ids)) if booking_ids else []
-    return [GuestBooking._make(row) for row in found]
+    rows = tx.all(_LOCK_BOOKINGS, **key, wanted=ids(booking_ids)) if booking_ids else []
+    return [GuestBooking._make(row) for row in rows]
 
 
 def legacy_bookings(
     tx: Tx, organization_id: str, position: Sequence[Any] = (), limit: int = _ALL, *, ends_after: int = -(2**63)
 ) -> tuple[list[GuestBooking], tuple[Any, ...] | None]:
     """Return the next bookings that have neither number nor customer, and their last position."""
-    found, last = _LEGACY.page(tx, position, limit, organization_id=organization_id, ends_after=ends_after)
-    return [GuestBooking._make(row) for row in found], last
+    rows, last = _LEGACY.page(tx, position, limit, organization_id=organization_id, ends_after=ends_after)
+    return [GuestBooking._make(row) for row in rows], last
 
 
 def give_booking(tx: Tx, organization_id: str, booking_id: str, *, customer_id: str, new_customer_id: str) -> None:
@@ -294,8 +294,8 @@ def open_refund(tx: Tx, organization_id: str, customer_id: str) -> str | None:
 
 def holders(tx: Tx, organization_id: str, email_keys: Iterable[str]) -> dict[str, str]:
     """Return the customers that have the e-mail keys now, by key."""
-    found = tx.all(_HOLDERS, organization_id=organization_id, wanted=ids(sorted(set(email_keys))))
-    return {row[0]: row[1] for row in found}
+    rows = tx.all(_HOLDERS, organization_id=organization_id, wanted=ids(sorted(set(email_keys))))
+    return {row[0]: row[1] for row in rows}
 
 
 # Events and deliveries -------------------------------------------------------------------------------------------
@@ -321,24 +321,24 @@ _EVENTS = Scan(
 def _deliveries(dialect: Dialect) -> Any:
     """Select the deliveries of events, by a look-up for each endpoint of the organization, and the leases of first
     attempts that may be about the events."""
-    wanted = rows_parameter(dialect, "wanted", {"type": Text, "sequence": BigInteger})
+    rows = rows_parameter(dialect, "wanted", {"type": Text, "sequence": BigInteger})
     endpoints, deliveries, leases = tables.webhook_endpoints.c, tables.deliveries.c, tables.webhook_leases.c
     in_flight = and_(
         leases.organization_id == OWNER,
-        leases.first_sequence <= wanted.c.sequence,
-        leases.last_sequence >= wanted.c.sequence,
+        leases.first_sequence <= rows.c.sequence,
+        leases.last_sequence >= rows.c.sequence,
     )
     of_event = and_(
         deliveries.organization_id == endpoints.organization_id,
         deliveries.endpoint_id == endpoints.id,
-        deliveries.event_type == wanted.c.type,
-        deliveries.event_sequence == wanted.c.sequence,
+        deliveries.event_type == rows.c.type,
+        deliveries.event_sequence == rows.c.sequence,
     )
     return union_all(
         select(deliveries.id, deliveries.lease_until)
-        .join_from(wanted, tables.webhook_endpoints, endpoints.organization_id == OWNER)
+        .join_from(rows, tables.webhook_endpoints, endpoints.organization_id == OWNER)
         .join(tables.deliveries, of_event),
-        select(leases.id, leases.lease_until).join_from(wanted, tables.webhook_leases, in_flight),
+        select(leases.id, leases.lease_until).join_from(rows, tables.webhook_leases, in_flight),
     )
 
 
@@ -351,15 +351,15 @@ def find_events(
     """Return the next events about the resources, and their last position."""
     if not resource_ids:
         return [], None
-    found, last = _EVENTS.page(tx, position, limit, organization_id=organization_id, wanted=ids(resource_ids))
-    return [EventRow._make(row) for row in found], last
+    rows, last = _EVENTS.page(tx, position, limit, organization_id=organization_id, wanted=ids(resource_ids))
+    return [EventRow._make(row) for row in rows], last
 
 
 def find_deliveries(tx: Tx, organization_id: str, events: Sequence[EventRow]) -> list[tuple[str, bool]]:
     """Return the ids of the deliveries of events, and whether an attempt of each is in flight."""
-    wanted = as_json({"type": event.type, "sequence": event.sequence} for event in events)
-    found = tx.all(_DELIVERIES, organization_id=organization_id, wanted=wanted) if events else []
-    return [(row[0], row[1] is not None) for row in found]
+    keys = as_json({"type": event.type, "sequence": event.sequence} for event in events)
+    rows = tx.all(_DELIVERIES, organization_id=organization_id, wanted=keys) if events else []
+    return [(row[0], row[1] is not None) for row in rows]
 
 
 # Rows that are rewritten -----------------------------------------------------------------------------------------
@@ -412,8 +412,10 @@ _ANONYMOUS_BOOKINGS = _among(tables.bookings, _IS_ANONYMOUS)
 _ANONYMOUS_CUSTOMERS = _among(tables.customers, _customers.anonymized_at.is_not(None))
 
 
-def anonymous_ids(tx: Tx, organization_id: str, wanted: Collection[str]) -> tuple[set[str], set[str]]:
+def anonymous_ids(tx: Tx, organization_id: str, resource_ids: Collection[str]) -> tuple[set[str], set[str]]:
     """Return the ids of anonymized bookings, and of anonymized customers."""
-    key = {"organization_id": organization_id, "wanted": ids(wanted)}
-    bookings, people = ({row[0] for row in tx.all(each, **key)} for each in (_ANONYMOUS_BOOKINGS, _ANONYMOUS_CUSTOMERS))
+    key = {"organization_id": organization_id, "wanted": ids(resource_ids)}
+    bookings, people = (
+        {row[0] for row in tx.all(statement, **key)} for statement in (_ANONYMOUS_BOOKINGS, _ANONYMOUS_CUSTOMERS)
+    )
     return bookings, people

@@ -117,7 +117,7 @@ def check(request: GiftCardIssue) -> None:
     """
     problems = [ErrorDetail(field=field, reason=fault.reason, message=str(fault)) for field, fault in _faults(request)]
     if problems:
-        raise Malformed("; ".join(f"{each.field} {each.message}" for each in problems), details=problems)
+        raise Malformed("; ".join(f"{problem.field} {problem.message}" for problem in problems), details=problems)
 
 
 def _faults(request: GiftCardIssue) -> Iterator[tuple[str, Fault]]:
@@ -172,16 +172,16 @@ def _check_text(field: str, text: str) -> None:
 class LockedCard(NamedTuple):
     """A card that is locked until the transaction ends."""
 
-    shown: GiftCardRow
+    row: GiftCardRow
     valid_from: int | None
     deactivated_at: int | None
     updated_at: int
 
     def changed(self, at: int, **values: Any) -> "LockedCard":
         """Return the card after a change. Its status is not recomputed."""
-        own = {name: values.pop(name) for name in ("deactivated_at",) if name in values}
+        columns = {name: values.pop(name) for name in ("deactivated_at",) if name in values}
         # A clock that steps back must not take updated_at with it.
-        return self._replace(shown=self.shown._replace(**values), updated_at=max(at, self.updated_at), **own)
+        return self._replace(row=self.row._replace(**values), updated_at=max(at, self.updated_at), **columns)
 
 
 def taken(card: LockedCard | None, *, currency: str, wanted_minor: int) -> int:
@@ -192,16 +192,16 @@ def taken(card: LockedCard | None, *, currency: str, wanted_minor: int) -> int:
     """
     if card is None:
         raise _refusal("gift_card_unknown", "There is no such gift card.")
-    shown = card.shown
-    if shown.status == GiftCardStatus.INACTIVE:
+    row = card.row
+    if row.status == GiftCardStatus.INACTIVE:
         raise _refusal("gift_card_inactive", "The gift card was deactivated.")
-    if shown.status == GiftCardStatus.EXPIRED and shown.balance_minor == 0:
+    if row.status == GiftCardStatus.EXPIRED and row.balance_minor == 0:
         raise _refusal("gift_card_empty", "The gift card is spent.")
-    if shown.status == GiftCardStatus.EXPIRED:
+    if row.status == GiftCardStatus.EXPIRED:
         raise _refusal("gift_card_expired", "The gift card is not valid now.")
-    if shown.currency != currency:
-        raise _refusal("gift_card_currency", f"The gift card is in {shown.currency}, the booking in {currency}.")
-    return min(shown.balance_minor, wanted_minor)
+    if row.currency != currency:
+        raise _refusal("gift_card_currency", f"The gift card is in {row.currency}, the booking in {currency}.")
+    return min(row.balance_minor, wanted_minor)
 
 
 def _refusal(reason: ErrorReason, message: str) -> Unprocessable:

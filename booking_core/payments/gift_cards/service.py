@@ -49,12 +49,12 @@ def get(tx: Tx, actor: Actor, gift_card_id: str, *, include_code: bool = False) 
     Raises:
         NotFound: the organization has no such card.
     """
-    found = store.get(tx, actor.organization.id, gift_card_id)
-    if found is None:
+    row_and_code = store.get(tx, actor.organization.id, gift_card_id)
+    if row_and_code is None:
         raise NotFound
-    row, sealed = found
-    shown = rules.present(row, actor.organization.zone)
-    return shown | {"code": _opened(actor, gift_card_id, sealed)} if include_code else shown
+    row, sealed = row_and_code
+    presented = rules.present(row, actor.organization.zone)
+    return presented | {"code": _opened(actor, gift_card_id, sealed)} if include_code else presented
 
 
 def find_transactions(tx: Tx, caller: Caller, page: PageRequest, gift_card_id: str) -> Page:
@@ -68,10 +68,10 @@ def find_transactions(tx: Tx, caller: Caller, page: PageRequest, gift_card_id: s
     def present(row: Row) -> dict[str, Any]:
         return rules.present_transaction(TransactionRow._make(row), zone)
 
-    found = store.TRANSACTIONS.find(tx, caller, page, present, gift_card_id=gift_card_id)
-    if not found["data"] and not store.has_card(tx, caller.organization.id, gift_card_id):
+    transactions = store.TRANSACTIONS.find(tx, caller, page, present, gift_card_id=gift_card_id)
+    if not transactions["data"] and not store.has_card(tx, caller.organization.id, gift_card_id):
         raise NotFound
-    return found
+    return transactions
 
 
 def _opened(actor: Actor, gift_card_id: str, sealed: str) -> str | None:
@@ -83,7 +83,7 @@ def _opened(actor: Actor, gift_card_id: str, sealed: str) -> str | None:
 
 
 def _shown(actor: Actor, card: LockedCard) -> bytes:
-    return orjson.dumps(rules.present(card.shown, actor.organization.zone))
+    return orjson.dumps(rules.present(card.row, actor.organization.zone))
 
 
 # Issuing ---------------------------------------------------------------------------------------------------------
@@ -104,23 +104,23 @@ def issue(tx: Tx, actor: Actor, request: GiftCardIssue) -> tuple[bytes, str]:
     if store.by_code(tx, organization_id, gift_codes.code_hashes(keys, organization_id, code)):
         raise Conflict("gift_card_code_taken", "Another gift card has this code.", "code")
     card = store.with_status(tx, _new(actor, request, code), actor.at)
-    shown = card.shown._asdict()
-    del shown["status"]
+    columns = card.row._asdict()
+    del columns["status"]
     tx.insert(
         tables.gift_cards,
         organization_id=organization_id,
-        **shown,
+        **columns,
         code_hash=gift_codes.hash_code(keys, organization_id, code),
-        code_sealed=gift_codes.seal_code(keys, organization_id, card.shown.id, code),
+        code_sealed=gift_codes.seal_code(keys, organization_id, card.row.id, code),
         valid_from=card.valid_from,
         updated_at=card.updated_at,
     )
-    _enter(tx, actor, card, "issue", card.shown.initial_minor)
-    event = NewEvent(EventType.GIFT_CARD_ISSUED, card.shown.id, _shown(actor, card))
+    _enter(tx, actor, card, "issue", card.row.initial_minor)
+    event = NewEvent(EventType.GIFT_CARD_ISSUED, card.row.id, _shown(actor, card))
     events.publish(tx, actor.organization, [event], at=actor.at)
-    if request.send_email and card.shown.recipient_email:
+    if request.send_email and card.row.recipient_email:
         payload = {"locale": request.locale}
-        outbox.enqueue(tx, organization_id, OutboxKind.GIFT_CARD_MAIL, card.shown.id, at=actor.at, payload=payload)
+        outbox.enqueue(tx, organization_id, OutboxKind.GIFT_CARD_MAIL, card.row.id, at=actor.at, payload=payload)
     return event.object, code
 
 
@@ -220,12 +220,12 @@ def redeem(
     amount = rules.taken(card, currency=currency, wanted_minor=wanted_minor)
     assert card is not None
     assert amount > 0
-    card = card.changed(actor.at, balance_minor=card.shown.balance_minor - amount)
-    shown = _shown(actor, store.with_status(tx, card, actor.at))
+    card = card.changed(actor.at, balance_minor=card.row.balance_minor - amount)
+    rendered = _shown(actor, store.with_status(tx, card, actor.at))
     _move(tx, actor, card, booking_id, "redeem", -amount)
     _note(tx, actor, TimelineKind.GIFT_CARD_REDEEMED, customer_id, booking_id, card, amount)
     extra = {"redeemed_amount": rules.money(amount, currency), "booking_id": booking_id}
-    return Redeemed(card.shown.id, amount, NewEvent(EventType.GIFT_CARD_REDEEMED, card.shown.id, shown, extra))
+    return Redeemed(card.row.id, amount, NewEvent(EventType.GIFT_CARD_REDEEMED, card.row.id, rendered, extra))
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ def lock_redemption(tx: Tx, actor: Actor, booking_id: str, *, part_minor: int | 
     number, amount = 0, redeemed.amount_minor
     if part_minor is not None:
         number, amount = redeemed.restored_count + 1, part_minor
-    restored = card.changed(actor.at, balance_minor=card.shown.balance_minor + amount)
+    restored = card.changed(actor.at, balance_minor=card.row.balance_minor + amount)
     return Redemption(booking_id, store.with_status(tx, restored, actor.at), amount, number)
 
 
@@ -270,10 +270,10 @@ def restore(tx: Tx, actor: Actor, redemption: Redemption, *, customer_id: str | 
     card, amount, booking_id = redemption.restored, redemption.amount_minor, redemption.booking_id
     _move(tx, actor, card, booking_id, "restore", amount, number=redemption.number)
     # The balance also says that the release that wrote the entry published it (see doctor/events.sql).
-    balance = {"balance_minor": card.shown.balance_minor}
+    balance = {"balance_minor": card.row.balance_minor}
     _note(tx, actor, TimelineKind.GIFT_CARD_RESTORED, customer_id, booking_id, card, amount, **balance)
-    extra = {"restored_amount": rules.money(amount, card.shown.currency), "booking_id": booking_id}
-    return NewEvent(EventType.GIFT_CARD_RESTORED, card.shown.id, _shown(actor, card), extra)
+    extra = {"restored_amount": rules.money(amount, card.row.currency), "booking_id": booking_id}
+    return NewEvent(EventType.GIFT_CARD_RESTORED, card.row.id, _shown(actor, card), extra)
 
 
 def _move(
@@ -281,7 +281,7 @@ def _move(
 ) -> None:
     """Write a line of the ledger, and change the card's balance by its amount."""
     _enter(tx, actor, card, kind, amount_minor, booking_id=booking_id, number=number)
-    change = {"organization_id": actor.organization.id, "id": card.shown.id, "updated_at": card.updated_at}
+    change = {"organization_id": actor.organization.id, "id": card.row.id, "updated_at": card.updated_at}
     tx.update(store.MOVE, **change, balance_minor=amount_minor)
 
 
@@ -291,10 +291,10 @@ def _enter(tx: Tx, actor: Actor, card: LockedCard, kind: str, amount_minor: int,
         tables.gift_card_entries,
         organization_id=actor.organization.id,
         id=tokens.new_id(),
-        gift_card_id=card.shown.id,
+        gift_card_id=card.row.id,
         kind=kind,
         amount_minor=amount_minor,
-        balance_minor=card.shown.balance_minor,
+        balance_minor=card.row.balance_minor,
         created_at=card.updated_at,
         **of_booking,
     )
@@ -317,8 +317,8 @@ def _note(
         at=card.updated_at,
         customer_id=customer_id,
         booking_id=booking_id,
-        gift_card_id=card.shown.id,
+        gift_card_id=card.row.id,
         amount_minor=amount_minor,
-        currency=card.shown.currency,
+        currency=card.row.currency,
         **data,
     )

@@ -43,18 +43,18 @@ class _Now(ColumnElement[int]):
     type = BigInteger()
 
 
-_GIVEN = cast(bindparam("now", type_=BigInteger), BigInteger)
+_NOW_PARAMETER = cast(bindparam("now", type_=BigInteger), BigInteger)
 _CLOCK = cast(func.extract("epoch", func.statement_timestamp()) * literal_column("1000000"), BigInteger)
 
 
 @compiles(_Now)
 def _given_instant(element: _Now, compiler: SQLCompiler, **options: Any) -> str:
-    return compiler.process(_GIVEN, **options)
+    return compiler.process(_NOW_PARAMETER, **options)
 
 
 @compiles(_Now, "postgresql")
 def _instant_of_the_database(element: _Now, compiler: SQLCompiler, **options: Any) -> str:
-    return compiler.process(func.coalesce(_GIVEN, _CLOCK), **options)
+    return compiler.process(func.coalesce(_NOW_PARAMETER, _CLOCK), **options)
 
 
 def _status(of: Any) -> ColumnElement[str]:
@@ -79,19 +79,19 @@ def with_status(tx: Tx, card: LockedCard, at: int) -> LockedCard:
     row = tx.first(
         _STATUS_OF,
         deactivated_at=card.deactivated_at,
-        expires_at=card.shown.expires_at,
+        expires_at=card.row.expires_at,
         valid_from=card.valid_from,
-        balance_minor=card.shown.balance_minor,
+        balance_minor=card.row.balance_minor,
         now=at,
     )
     assert row is not None
-    return card._replace(shown=card.shown._replace(status=row[0]))
+    return card._replace(row=card.row._replace(status=row[0]))
 
 
 # Reading ---------------------------------------------------------------------------------------------------------
 
 _organization_id, _id = bindparam("organization_id", type_=Id), bindparam("id", type_=Id)
-_SHOWN = select(
+_CARDS = select(
     *(_STATUS.label(name) if name == "status" else gift_cards.c[name] for name in GiftCardRow._fields)
 ).where(gift_cards.c.organization_id == _organization_id)
 
@@ -99,9 +99,9 @@ _KEY = (gift_cards.c.organization_id, gift_cards.c.id)
 _ZERO: ColumnElement[int] = literal_column("0")
 _ALL: ColumnElement[int] = literal_column("1000000000")
 """A limit that is never reached; without one the order of a subquery is dropped."""
-_OWN = gift_cards.c.organization_id == _organization_id
+_OF_OWNER = gift_cards.c.organization_id == _organization_id
 _IS_ON = gift_cards.c.deactivated_at.is_(None)
-_HAS_BALANCE = and_(_OWN, _IS_ON, gift_cards.c.balance_minor > _ZERO)
+_HAS_BALANCE = and_(_OF_OWNER, _IS_ON, gift_cards.c.balance_minor > _ZERO)
 _HAS_BEGUN = or_(gift_cards.c.valid_from.is_(None), gift_cards.c.valid_from <= _Now())
 _UPDATED_SINCE = gift_cards.c.updated_at >= bindparam("updated_since", type_=BigInteger)
 
@@ -112,8 +112,8 @@ def _any_of(*conditions: tuple[ColumnElement[bool], ColumnElement[Any]]) -> Sele
     Each has an index, and is sorted as in it: otherwise PostgreSQL searches the first cards in the table itself.
     """
     arms = (select(*_KEY).where(condition).order_by(column).limit(_ALL) for condition, column in conditions)
-    found = union_all(*(select(arm.subquery()) for arm in arms)).subquery("found")
-    return select(found.c.organization_id, found.c.id)
+    keys = union_all(*(select(arm.subquery()) for arm in arms)).subquery("found")
+    return select(keys.c.organization_id, keys.c.id)
 
 
 _ACTIVE = _any_of(
@@ -122,7 +122,7 @@ _ACTIVE = _any_of(
 )
 _EXPIRED = _any_of(
     (and_(_HAS_BALANCE, gift_cards.c.expires_at <= _Now()), gift_cards.c.expires_at),
-    (and_(_OWN, _IS_ON, gift_cards.c.balance_minor == _ZERO), gift_cards.c.id),
+    (and_(_OF_OWNER, _IS_ON, gift_cards.c.balance_minor == _ZERO), gift_cards.c.id),
     (
         and_(
             _HAS_BALANCE,
@@ -142,7 +142,7 @@ def _has(status: GiftCardStatus) -> ColumnElement[bool]:
 LIST = KeysetList(
     "gift_cards",
     gift_cards,
-    _SHOWN,
+    _CARDS,
     {
         "active": _has(GiftCardStatus.ACTIVE),
         "expired": _has(GiftCardStatus.EXPIRED),
@@ -152,11 +152,11 @@ LIST = KeysetList(
     scattered={
         "active": _ACTIVE,
         "expired": _EXPIRED,
-        "updated_since": select(*_KEY).where(_OWN, _UPDATED_SINCE).order_by(gift_cards.c.updated_at),
+        "updated_since": select(*_KEY).where(_OF_OWNER, _UPDATED_SINCE).order_by(gift_cards.c.updated_at),
     },
 )
 
-_GET = Statement(_SHOWN.add_columns(gift_cards.c.code_sealed).where(gift_cards.c.id == _id))
+_GET = Statement(_CARDS.add_columns(gift_cards.c.code_sealed).where(gift_cards.c.id == _id))
 
 
 def get(tx: Tx, organization_id: str, gift_card_id: str) -> tuple[GiftCardRow, str] | None:
@@ -167,8 +167,10 @@ def get(tx: Tx, organization_id: str, gift_card_id: str) -> tuple[GiftCardRow, s
 
 # Changing --------------------------------------------------------------------------------------------------------
 
-_KEPT = ("valid_from", "deactivated_at", "updated_at")
-_LOCKED = _SHOWN.add_columns(*(gift_cards.c[name] for name in _KEPT)).with_for_update(key_share=True, of=gift_cards)
+_EXTRA_NAMES = ("valid_from", "deactivated_at", "updated_at")
+_LOCKED = _CARDS.add_columns(*(gift_cards.c[name] for name in _EXTRA_NAMES)).with_for_update(
+    key_share=True, of=gift_cards
+)
 
 
 def _with_code(dialect: Dialect) -> ColumnElement[bool]:
@@ -183,11 +185,11 @@ _FIND_BY_CODE = Statement(
 
 
 def _hashes(hashes: Iterable[str]) -> str:
-    return as_json({"code_hash": each} for each in hashes)
+    return as_json({"code_hash": code_hash} for code_hash in hashes)
 
 
 def _locked(row: tuple[Any, ...] | None) -> LockedCard | None:
-    return LockedCard(GiftCardRow._make(row[: -len(_KEPT)]), *row[-len(_KEPT) :]) if row else None
+    return LockedCard(GiftCardRow._make(row[: -len(_EXTRA_NAMES)]), *row[-len(_EXTRA_NAMES) :]) if row else None
 
 
 def lock(tx: Tx, organization_id: str, gift_card_id: str, at: int) -> LockedCard | None:
@@ -229,7 +231,7 @@ TRANSACTIONS = KeysetList(
 )
 """A page sorts the entries of its card, which are as many as the bookings that it paid for."""
 
-_EXISTS = Statement(select(gift_cards.c.id).where(_OWN, gift_cards.c.id == _id))
+_EXISTS = Statement(select(gift_cards.c.id).where(_OF_OWNER, gift_cards.c.id == _id))
 
 
 def has_card(tx: Tx, organization_id: str, gift_card_id: str) -> bool:

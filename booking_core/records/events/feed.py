@@ -76,7 +76,7 @@ def find(
     )
     if not chosen:
         return _feed_page(caller, binding, page, [], after)
-    found = store.find(
+    rows = store.find(
         tx,
         caller.organization.id,
         page.order,
@@ -87,15 +87,15 @@ def find(
         created_since=created_since,
         created_until=created_until,
     )
-    return _feed_page(caller, binding, page, found, after)
+    return _feed_page(caller, binding, page, rows, after)
 
 
-def _feed_page(caller: Caller, binding: Binding, page: PageRequest, found: Sequence[EventRow], after: int) -> FeedPage:
+def _feed_page(caller: Caller, binding: Binding, page: PageRequest, rows: Sequence[EventRow], after: int) -> FeedPage:
     """Return the page of the rows that were found, which are one more than its limit when another page follows."""
-    shown, has_more = found[: page.limit], len(found) > page.limit
-    resume = cursors.encode_sequence(caller.secret_keys, binding, shown[-1].sequence if shown else after)
+    page_rows, has_more = rows[: page.limit], len(rows) > page.limit
+    resume = cursors.encode_sequence(caller.secret_keys, binding, page_rows[-1].sequence if page_rows else after)
     return {
-        "data": [_show(row) for row in shown],
+        "data": [_show(row) for row in page_rows],
         "has_more": has_more,
         "next_cursor": resume if has_more else None,
         "resume_cursor": resume,
@@ -146,8 +146,8 @@ def _choose(scopes: Collection[str], tokens: Sequence[str], resource_type: Resou
         InsufficientScope: the scope of a named type is missing, or no type can be read.
         Malformed: an unknown type, or too many.
     """
-    for named in [*_resource_types(tokens), *([resource_type] if resource_type else [])]:
-        _check_readable(named, scopes)
+    for resource_kind in [*_resource_types(tokens), *([resource_type] if resource_type else [])]:
+        _check_readable(resource_kind, scopes)
     chosen = _readable(scopes)
     if tokens:
         chosen &= _types(tokens)

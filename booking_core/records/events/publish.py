@@ -75,7 +75,7 @@ def updated(
 
 # Numbering -------------------------------------------------------------------------------------------------------
 
-_WANTED = {
+_COLUMNS = {
     key: tables.counters.c[key].type for key in ("organization_id", "last_booking_number", "last_event_sequence")
 }
 """The columns of the rows parameter, named as the columns that they are added to."""
@@ -83,8 +83,8 @@ _WANTED = {
 
 def _lock(dialect: Dialect, *, blocking: bool) -> Update:
     counters = tables.counters.c
-    wanted = rows_parameter(dialect, "wanted", _WANTED).c
-    change = update(tables.counters).where(counters.organization_id == wanted.organization_id)
+    row = rows_parameter(dialect, "wanted", _COLUMNS).c
+    change = update(tables.counters).where(counters.organization_id == row.organization_id)
     if dialect.name == "postgresql":
         # Rows are locked in the order of their ids before any is changed: two batches with several organizations in
         # common wait for each other and never deadlock.
@@ -97,11 +97,11 @@ def _lock(dialect: Dialect, *, blocking: bool) -> Update:
         )
         change = change.where(counters.organization_id == any_(func.array(in_order.scalar_subquery())))
     return change.values(
-        last_booking_number=counters.last_booking_number + wanted.last_booking_number,
-        last_event_sequence=counters.last_event_sequence + wanted.last_event_sequence,
+        last_booking_number=counters.last_booking_number + row.last_booking_number,
+        last_event_sequence=counters.last_event_sequence + row.last_event_sequence,
         # PostgreSQL compares the values: true after true writes no index entry.
         has_undelivered=or_(
-            counters.has_undelivered, and_(counters.has_webhooks, wanted.last_event_sequence > literal_column("0"))
+            counters.has_undelivered, and_(counters.has_webhooks, row.last_event_sequence > literal_column("0"))
         ),
     ).returning(counters.organization_id, counters.last_booking_number, counters.last_event_sequence)
 
@@ -110,7 +110,7 @@ _LOCK_SEQUENCES = Statement(partial(_lock, blocking=True))
 _TRY_SEQUENCES = Statement(partial(_lock, blocking=False))
 
 
-def lock_sequences(tx: Tx, wanted: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+def lock_sequences(tx: Tx, counts: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
     """Reserve booking numbers and event sequences, so many of each by organization.
 
     This is the last lock of a transaction, held until it ends: numbers are dense, and their order is the order of
@@ -120,24 +120,24 @@ def lock_sequences(tx: Tx, wanted: Mapping[str, tuple[int, int]]) -> dict[str, t
     Returns:
         The last booking number and the last event sequence before the reserved ones, by organization.
     """
-    return _reserve(tx, _LOCK_SEQUENCES, wanted)
+    return _reserve(tx, _LOCK_SEQUENCES, counts)
 
 
-def try_lock_sequences(tx: Tx, wanted: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+def try_lock_sequences(tx: Tx, counts: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
     """Reserve numbers as `lock_sequences`, and skip organizations that another transaction has locked."""
-    return _reserve(tx, _TRY_SEQUENCES, wanted)
+    return _reserve(tx, _TRY_SEQUENCES, counts)
 
 
-def _reserve(tx: Tx, statement: Statement, wanted: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+def _reserve(tx: Tx, statement: Statement, counts: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
     parameter = as_json(
         {"organization_id": organization_id, "last_booking_number": booking_numbers, "last_event_sequence": events}
-        for organization_id, (booking_numbers, events) in sorted(wanted.items())
+        for organization_id, (booking_numbers, events) in sorted(counts.items())
     )
     with tx.no_autoflush():
-        found = tx.all(statement, wanted=parameter)
+        rows = tx.all(statement, wanted=parameter)
     before = {}
-    for organization_id, booking_number, sequence in found:
-        booking_numbers, events = wanted[organization_id]
+    for organization_id, booking_number, sequence in rows:
+        booking_numbers, events = counts[organization_id]
         before[organization_id] = (booking_number - booking_numbers, sequence - events)
     return before
 
@@ -171,8 +171,8 @@ def sequences_query(organization_id: str) -> Query[Sequences | None]:
     holds the lock while the transaction decides. `advance` reserves the numbers.
     """
 
-    def read(found: list[Row]) -> Sequences | None:
-        return Sequences._make(found[0]) if found else None
+    def read(rows: list[Row]) -> Sequences | None:
+        return Sequences._make(rows[0]) if rows else None
 
     return Query(_TRY_SEQUENCES_OF, {"organization_id": organization_id}, read)
 

@@ -64,10 +64,10 @@ class EventRow(NamedTuple):
     resource_id: str | None
 
 
-_SHOWN = select(*(events.c[name] for name in EventRow._fields)).where(
+_EVENTS = select(*(events.c[name] for name in EventRow._fields)).where(
     events.c.organization_id == bindparam("organization_id", type_=Id)
 )
-_GET = Statement(_SHOWN.where(events.c.id == bindparam("id", type_=Id)))
+_GET = Statement(_EVENTS.where(events.c.id == bindparam("id", type_=Id)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,8 @@ def find(
         parameters |= {"since": since, "until": until, "surely_before": since - _SKEW, "surely_behind": until + _SKEW}
     repeated = sum(kind not in ONCE for kind in kinds)
     statement = _page(_Shape(order, len(kinds), repeated, of_one, dated))
-    found = tx.all(statement, organization_id=organization_id, limit=limit, **parameters)
-    return [EventRow._make(row) for row in found]
+    rows = tx.all(statement, organization_id=organization_id, limit=limit, **parameters)
+    return [EventRow._make(row) for row in rows]
 
 
 @lru_cache(maxsize=1024)
@@ -137,12 +137,12 @@ def _first(query: Any, sequence: ColumnElement[int], order: Order) -> Any:
 
 def _of_all(shape: _Shape, kinds: list[Any]) -> list[Any]:
     """Return the scans of all resources: one of the sequence, or one for each type."""
-    shown = _SHOWN.where(*_between(shape)(events.c.sequence, events.c.created_at))
+    query = _EVENTS.where(*_between(shape)(events.c.sequence, events.c.created_at))
     if not kinds:
-        return [_first(shown, events.c.sequence, shape.order)]
+        return [_first(query, events.c.sequence, shape.order)]
     # Without this, SQLite 3.53 scans the primary key under a bound in time, past the events of every other type.
-    shown = shown.with_hint(events, f"INDEXED BY {events_by_type.name}", dialect_name="sqlite")
-    return [_first(shown.where(events.c.type == kind), events.c.sequence, shape.order) for kind in kinds]
+    query = query.with_hint(events, f"INDEXED BY {events_by_type.name}", dialect_name="sqlite")
+    return [_first(query.where(events.c.type == kind), events.c.sequence, shape.order) for kind in kinds]
 
 
 def _of_one(shape: _Shape, kinds: list[Any]) -> list[Any]:
@@ -151,10 +151,10 @@ def _of_one(shape: _Shape, kinds: list[Any]) -> list[Any]:
 
     The sums hide columns of other indexes, which SQLite would scan rather than sort the few rows of this one.
     """
-    own, between = _SHOWN.where(events.c.resource_id == bindparam("resource_id", type_=Id)), _between(shape)
+    query, between = _EVENTS.where(events.c.resource_id == bindparam("resource_id", type_=Id)), _between(shape)
     sequence, created_at = (column + literal_column("0") for column in (events.c.sequence, events.c.created_at))
-    single = own.where(events.c.type.in_(kinds), events.c.occurrence == _START, *between(sequence, created_at))
-    repeated = own.where(events.c.occurrence != _START, *between(events.c.occurrence, events.c.created_at))
+    single = query.where(events.c.type.in_(kinds), events.c.occurrence == _START, *between(sequence, created_at))
+    repeated = query.where(events.c.occurrence != _START, *between(events.c.occurrence, events.c.created_at))
     return [
         _first(single, sequence, shape.order),
         *(
@@ -189,8 +189,10 @@ def _bounds(order: Order) -> CTE:
     behind = other.c.created_at >= bindparam("surely_behind", type_=BigInteger)
 
     def nearest(dated: ColumnElement[bool], order: ColumnElement[Any]) -> ColumnElement[Any]:
-        own = other.c.organization_id == bindparam("organization_id", type_=Id)
-        return select(other.c.sequence).where(own, dated).order_by(order).limit(literal_column("1")).scalar_subquery()
+        is_own = other.c.organization_id == bindparam("organization_id", type_=Id)
+        return (
+            select(other.c.sequence).where(is_own, dated).order_by(order).limit(literal_column("1")).scalar_subquery()
+        )
 
     lower: ColumnElement[int] = func.coalesce(nearest(before, other.c.created_at.desc()), _START)
     upper: ColumnElement[int] = func.coalesce(nearest(behind, other.c.created_at.asc()), _END)
@@ -206,8 +208,10 @@ def _bounds(order: Order) -> CTE:
 # not old yet may precede an old one; it is searched among as many events as one purge takes. An endpoint waits for the
 # events after its cursor, for events in flight, and for events in the ranges that it recovers.
 def _first_awaited(waiting: ColumnElement[int], table: Any, *conditions: ColumnElement[bool]) -> ColumnElement[int]:
-    own = table.c.organization_id == bindparam("organization_id", type_=Id)
-    first: ColumnElement[int] = select(func.coalesce(func.min(waiting), _END)).where(own, *conditions).scalar_subquery()
+    is_own = table.c.organization_id == bindparam("organization_id", type_=Id)
+    first: ColumnElement[int] = (
+        select(func.coalesce(func.min(waiting), _END)).where(is_own, *conditions).scalar_subquery()
+    )
     return first
 
 
@@ -288,5 +292,5 @@ _ORGANIZATIONS_BEFORE = Statement(
 
 def organizations_before(tx: Tx, before: int, *, after: str, limit: int) -> list[Owner]:
     """Return the organizations after `after`, by id, whose oldest event is from before that instant."""
-    found = tx.all(_ORGANIZATIONS_BEFORE, before=before, after=after, limit=limit)
-    return [Owner(organization_id, bool(is_old)) for organization_id, is_old in found]
+    rows = tx.all(_ORGANIZATIONS_BEFORE, before=before, after=after, limit=limit)
+    return [Owner(organization_id, bool(is_old)) for organization_id, is_old in rows]

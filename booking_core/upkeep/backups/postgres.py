@@ -164,8 +164,8 @@ def _tables(settings: Settings, schema: str, force: bool) -> list[str]:
                 hint="stop serve and worker, and disconnect other clients",
             )
         tables = [str(row[0]) for row in tx.all(_SQL.statement("tables"))]
-        own = [each for each in tables if each.rpartition(".")[2].strip('"') not in OF_INSTALLATION]
-        if not force and any(tx.first(Statement(text(f"SELECT 1 FROM {each} LIMIT 1"))) for each in own):  # noqa: S608
+        data_tables = [table for table in tables if table.rpartition(".")[2].strip('"') not in OF_INSTALLATION]
+        if not force and any(tx.first(Statement(text(f"SELECT 1 FROM {table} LIMIT 1"))) for table in data_tables):  # noqa: S608
             raise BackupError(
                 f"The schema {schema} is not empty.", code="not_empty", hint="pass --force to replace all of its data"
             )
@@ -219,8 +219,8 @@ def find_programs(beside_server: str) -> Path:
     """
     installed = [str(folder) for pattern in _FOLDERS for folder in sorted(Path("/").glob(pattern), reverse=True)]
     folders = filter(None, [beside_server, os.environ.get("PATH"), *installed])
-    if found := shutil.which("pg_dump", path=os.pathsep.join(folders)):
-        return Path(found).parent
+    if program := shutil.which("pg_dump", path=os.pathsep.join(folders)):
+        return Path(program).parent
     hint = "install the package postgresql-client (Debian, Ubuntu) or postgresql (Red Hat, Homebrew)"
     raise BackupError("pg_dump, pg_restore and psql were not found.", code="no_pg_dump", hint=hint)
 
@@ -235,17 +235,17 @@ def connection(database_url: str) -> Iterator[tuple[str, Mapping[str, str]]]:
     """
     from psycopg.conninfo import make_conninfo  # psycopg is not installed where only SQLite is used
 
-    named = database_urls.parameters(database_urls.parse(database_url))
-    password = named.pop("password", None)
+    params = database_urls.parameters(database_urls.parse(database_url))
+    password = params.pop("password", None)
     environment = {**os.environ, **({"PGPASSWORD": password} if password else {}), "PGCLIENTENCODING": "UTF8"}
-    secrets = {name: named.pop(name) for name in _WITHOUT_VARIABLE if name in named}
+    secrets = {name: params.pop(name) for name in _WITHOUT_VARIABLE if name in params}
     if not secrets:
-        yield make_conninfo("", **named), environment
+        yield make_conninfo("", **params), environment
         return
-    if "service" in named or "PGSERVICE" in environment:
+    if "service" in params or "PGSERVICE" in environment:
         message = f"The database URL has {next(iter(secrets))} beside a service."
         raise BackupError(message, code="bad_setting", hint="write it into the service file instead")
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:  # mode 0600
         file.write("\n".join((f"[{_SERVICE}]", *(f"{name}={value}" for name, value in secrets.items()), "")))
         file.flush()
-        yield make_conninfo("", **named, service=_SERVICE), environment | {"PGSERVICEFILE": file.name}
+        yield make_conninfo("", **params, service=_SERVICE), environment | {"PGSERVICEFILE": file.name}

@@ -57,14 +57,14 @@ def restore(settings: Settings, file: Path, *, force: bool = False, advance: Adv
         SessionRequired: the URL leads through a pooler.
     """
     try:
-        found = _checked(settings, file)
+        backup = _checked(settings, file)
     except OSError as error:
         raise BackupError(f"{file} cannot be read: {error.strerror}.", code="bad_file") from error
     with closing(Database(settings.session_url)) as database:
         migrate.require_session(database)  # before the data is replaced: an older schema is upgraded then
     (sqlite if settings.is_sqlite else postgres).load(settings, file, force, advance)
     migrate.upgrade(settings.session_url)
-    return found
+    return backup
 
 
 def _checked(settings: Settings, file: Path) -> Backup:

@@ -40,9 +40,9 @@ def inspect(settings: Settings, file: Path) -> Content:
         uri = f"{file.absolute().as_uri()}?mode=ro"
     try:
         with closing(sqlite3.connect(uri, uri=True)) as connection:
-            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-            if found != "ok":
-                raise damaged(file, f"{found}.")
+            (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if result != "ok":
+                raise damaged(file, f"{result}.")
             return _content(connection)
     except sqlite3.DatabaseError as error:
         raise damaged(file, f"{error}.") from error
@@ -66,7 +66,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _copy(source: sqlite3.Connection, target: sqlite3.Connection, advance: Advance) -> None:
-    source.backup(target, pages=_PAGES_AT_ONCE, progress=lambda _, left, total: advance(total - left, total))
+    source.backup(target, pages=_PAGES_AT_ONCE, progress=lambda _, remaining, total: advance(total - remaining, total))
 
 
 def _tables(connection: sqlite3.Connection) -> set[str]:

@@ -37,21 +37,21 @@ def examine(
     organization_id: str | None = None,
     options: CheckOptions | None = None,
     *,
-    advance: Advance = lambda done, total: None,
+    advance: Advance = lambda count, total: None,
 ) -> list[Finding]:
     """Run the checks on one organization or on all, and return their findings: broken data first."""
     options, at = options or CheckOptions(), tx.now()
-    known = [(str(owner), str(slug), offset) for owner, slug, offset in tx.all(_ORGANIZATIONS)]
-    slugs = {owner: slug for owner, slug, _ in known}
-    ahead = {owner: options.parameters(at + offset) for owner, _, offset in known if offset}
+    owners = [(str(owner), str(slug), offset) for owner, slug, offset in tx.all(_ORGANIZATIONS)]
+    slugs = {owner: slug for owner, slug, _ in owners}
+    ahead = {owner: options.parameters(at + offset) for owner, _, offset in owners if offset}
     context = CheckContext(organization_id, options.parameters(at), slugs, options.openers or {}, ahead)
-    wanted = sorted((check for check in CHECKS if check.applies(options)), key=lambda check: check.kind)
-    found: list[Finding] = []
+    checks = sorted((check for check in CHECKS if check.applies(options)), key=lambda check: check.kind)
+    findings: list[Finding] = []
     with tx.without_statement_timeout():
-        for done, check in enumerate(wanted, start=1):
-            found.extend(check.findings(tx, context))
-            advance(done, len(wanted))
-    return found
+        for count, check in enumerate(checks, start=1):
+            findings.extend(check.findings(tx, context))
+            advance(count, len(checks))
+    return findings
 
 
 _ORGANIZATIONS = Statement(text("SELECT id, slug, clock_offset FROM organizations ORDER BY id"))

@@ -255,12 +255,12 @@ class RowScan(BaseCheck):
 
     def findings(self, tx: Tx, context: CheckContext) -> Iterator[Finding]:
         """Yield the rows that break the invariant, at most FINDINGS_MAX."""
-        left = FINDINGS_MAX
+        room = FINDINGS_MAX
         for organization_id in context.organization_ids:
             for subject, *row in self._rows(tx, organization_id, context.parameters):
                 message = self.validate(row)
-                if message is not None and left:
-                    left -= 1
+                if message is not None and room:
+                    room -= 1
                     yield self.finding(context, organization_id, str(subject), message)
 
     @cached_property

@@ -47,8 +47,8 @@ def validate_seats(row: list[Any]) -> str | None:
         return "takes no seats, but has guests"
     if price_tiers is None or any(tier not in per_unit for tier, _ in lines):
         return None
-    needed = sum(count * per_unit[tier] for tier, count in lines)
-    return None if needed == seats else f"takes {seats} seats, its guests need {needed}"
+    guest_seats = sum(count * per_unit[tier] for tier, count in lines)
+    return None if guest_seats == seats else f"takes {seats} seats, its guests need {guest_seats}"
 
 
 def validate_address(row: list[Any]) -> str | None:
@@ -80,8 +80,8 @@ def validate_translations(row: list[Any]) -> str | None:
     """Read the translated texts of an experience, which every answer and mail about it needs."""
     (stored,) = row
     try:
-        found: dict[str, Any] = orjson.loads(stored)
-        unread = [tag for tag, texts in found.items() if not _are_texts(texts)]
+        translations: dict[str, Any] = orjson.loads(stored)
+        unread = [tag for tag, texts in translations.items() if not _are_texts(texts)]
     except (ValueError, AttributeError):
         return "its translations cannot be read"
     return f"its translations cannot be read: {', '.join(unread)}" if unread else None
@@ -97,17 +97,17 @@ def _are_texts(texts: object) -> bool:
 
 def validate_state(row: list[Any]) -> str | None:
     """Compare a departure with its last `departure.updated`."""
-    starts_at, status, seats_total, seats_taken, held, body = row
+    starts_at, status, seats_total, seats_taken, seats_held, body = row
     try:
-        shown = orjson.loads(body)["data"]["object"]
-        announced = {name: shown[name] for name in ("seats_total", "seats_available")}
-        announced["starts_at"] = clock.from_datetime(datetime.fromisoformat(shown["starts_at"]))
-        announced["is_cancelled"] = shown["status"] == "cancelled"
+        resource = orjson.loads(body)["data"]["object"]
+        announced = {name: resource[name] for name in ("seats_total", "seats_available")}
+        announced["starts_at"] = clock.from_datetime(datetime.fromisoformat(resource["starts_at"]))
+        announced["is_cancelled"] = resource["status"] == "cancelled"
     except (ValueError, TypeError, KeyError) as error:
         return f"its event cannot be read: {type(error).__name__}"
     expected = {
         "seats_total": seats_total,
-        "seats_available": announced["seats_available"] if held else max(0, seats_total - seats_taken),
+        "seats_available": announced["seats_available"] if seats_held else max(0, seats_total - seats_taken),
         "starts_at": starts_at // SECOND * SECOND,
         "is_cancelled": status == "cancelled",
     }
@@ -161,43 +161,45 @@ def validate_event(row: list[Any]) -> str | None:
     try:
         body = orjson.loads(event.body)
         data = body["data"]
-        shown = dict(data["object"])
+        resource = dict(data["object"])
         dated_at = clock.from_datetime(datetime.fromisoformat(body["created_at"]))
-        named = (body["type"], body["sequence"], bool(body["api_version"]))
+        identity = (body["type"], body["sequence"], bool(body["api_version"]))
     except (ValueError, TypeError, KeyError) as error:
         return f"its body cannot be read: {type(error).__name__}"
-    if named != (event.type, event.sequence, True):
-        return f"the body says {named[0]} number {named[1]}, the row {event.type} number {event.sequence}"
+    if identity != (event.type, event.sequence, True):
+        return f"the body says {identity[0]} number {identity[1]}, the row {event.type} number {event.sequence}"
     if dated_at != event.created_at // SECOND * SECOND:
         return f"the body is dated {body['created_at']}, the row {event.created_at}"
     changes = data.get("changes") or {}
-    if not isinstance(changes, dict) or not changes.keys() <= shown.keys():
+    if not isinstance(changes, dict) or not changes.keys() <= resource.keys():
         return "its changes are not of fields that the resource has"
     if any(
-        each.get(secret) is not None for each in (shown, changes) for secret in _SECRETS.get(event.resource_type, ())
+        values.get(secret) is not None
+        for values in (resource, changes)
+        for secret in _SECRETS.get(event.resource_type, ())
     ):
         return "the body contains a secret"
-    return _id_mismatch(event, body.get("id"), shown) or _content_mismatch(event, data, shown)
+    return _id_mismatch(event, body.get("id"), resource) or _content_mismatch(event, data, resource)
 
 
-def _id_mismatch(event: CheckedEvent, body_id: object, shown: dict[str, Any]) -> str | None:
+def _id_mismatch(event: CheckedEvent, body_id: object, resource: dict[str, Any]) -> str | None:
     """Compare the ids of the event and of its resource."""
     is_known = event.resource_type != "gift_card" or event.card_id
-    if is_known and event.resource_id and shown.get("id") != str(event.resource_id):
-        return f"the body is about {shown.get('id')}, the row about {event.resource_id}"
+    if is_known and event.resource_id and resource.get("id") != str(event.resource_id):
+        return f"the body is about {resource.get('id')}, the row about {event.resource_id}"
     return None if body_id == str(event.id) else "the ids differ"
 
 
-def _content_mismatch(event: CheckedEvent, data: dict[str, Any], shown: dict[str, Any]) -> str | None:
+def _content_mismatch(event: CheckedEvent, data: dict[str, Any], resource: dict[str, Any]) -> str | None:
     """Compare the body with the type of the event and with the booking."""
     status = {"booking.confirmed": "confirmed", "booking.cancelled": "cancelled"}.get(event.type)
-    if status and shown.get("status") != status:
-        return f"{event.type} shows a booking that is {shown.get('status')}"
+    if status and resource.get("status") != status:
+        return f"{event.type} shows a booking that is {resource.get('status')}"
     if event.type == "booking.cancelled" and data.get("reason") != event.cancel_reason:
         return f"the event's reason is {data.get('reason')}, the booking's is {event.cancel_reason}"
     if event.booking_number is None:
         return None
-    differing = [name for name, expected in _expected_of(event).items() if _value_at(shown, name) != expected]
+    differing = [name for name, expected in _expected_of(event).items() if _value_at(resource, name) != expected]
     # Only the names of the fields are shown, since their values are personal data.
     return f"{event.type} and the booking differ in {', '.join(differing)}" if differing else None
 
@@ -237,8 +239,8 @@ def _money(amount_minor: int | None, currency: str | None) -> dict[str, Any]:
     return {"amount_minor": amount_minor, "currency": currency}
 
 
-def _value_at(shown: dict[str, Any], path: str) -> Any:
-    value: Any = shown
+def _value_at(resource: dict[str, Any], path: str) -> Any:
+    value: Any = resource
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return value

@@ -62,22 +62,22 @@ class SealedValueScan(BaseCheck):
             values, closed = 0, list[_Closed]()
             for key, *row, sealed in self._rows(tx, organization_id, context.parameters["at"]):
                 values += 1
-                if (found := _closed(opener, str(key), sealed, tuple(map(str, row)))) is not None:
-                    closed.append(found)
+                if (closed_value := _closed(opener, str(key), sealed, tuple(map(str, row)))) is not None:
+                    closed.append(closed_value)
             yield from self._of(context, organization_id, closed, values)
 
     def _of(
         self, context: CheckContext, organization_id: str, closed: "list[_Closed]", values: int
     ) -> Iterator[Finding]:
-        named = (each.key_id for each in closed if not each.is_damaged)
-        missing = missing_key_ids(named, neighbours_open=len(closed) < values)
-        lost = [each.key for each in closed if not each.is_damaged and each.key_id in missing]
+        key_ids = (value.key_id for value in closed if not value.is_damaged)
+        missing = missing_key_ids(key_ids, neighbours_open=len(closed) < values)
+        lost = [value.key for value in closed if not value.is_damaged and value.key_id in missing]
         if lost:
             message = f"{len(lost)} of {values} {self.sealed.plural} do not open"
             yield self.finding(context, organization_id, lost[-1], message)
-        damaged = [each for each in closed if each.is_damaged or each.key_id not in missing]
-        for each in damaged[:FINDINGS_MAX]:
-            yield self._damage(context, organization_id, each)
+        damaged = [value for value in closed if value.is_damaged or value.key_id not in missing]
+        for value in damaged[:FINDINGS_MAX]:
+            yield self._damage(context, organization_id, value)
 
     def _damage(self, context: CheckContext, organization_id: str, closed: "_Closed") -> Finding:
         row = dict(zip(self.sealed.row, closed.row, strict=True))

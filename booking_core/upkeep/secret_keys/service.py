@@ -109,11 +109,11 @@ def unopened(tx: Tx, keys: SecretKeys, at: int) -> list[Unopened]:
     Args:
         keys: with the link keys of former ones (`with_link_keys`).
     """
-    found = [each for kind in KINDS for each in unopened_of(keys, kind, store.samples(tx, kind, at))]
+    results = [result for kind in KINDS for result in unopened_of(keys, kind, store.samples(tx, kind, at))]
     link_key = store.newest_link_key(tx, at)
     if link_key is not None and keys.derived(link_key, guest_links.PURPOSE) is None:
-        found.append(Unopened("guests' links", link_key))
-    return found
+        results.append(Unopened("guests' links", link_key))
+    return results
 
 
 def unopened_of(keys: SecretKeys, kind: Kind, values: Mapping[tuple[str, ...], str]) -> list[Unopened]:
@@ -123,8 +123,8 @@ def unopened_of(keys: SecretKeys, kind: Kind, values: Mapping[tuple[str, ...], s
         values: the sealed texts by the row that each is sealed for.
     """
     closed = [text for row, text in values.items() if _opened(keys, kind.purpose, text, *row) is None]
-    named = [key_id for key_id in map(sealing_key_id, closed) if key_id not in keys.ids]
-    missing = missing_key_ids(named, neighbours_open=len(closed) < len(values))
+    key_ids = [key_id for key_id in map(sealing_key_id, closed) if key_id not in keys.ids]
+    missing = missing_key_ids(key_ids, neighbours_open=len(closed) < len(values))
     if closed and not missing:
         return [Unopened(kind.plural, None, is_damaged=True)]
     return [Unopened(kind.plural, key_id) for key_id in sorted(missing, key=str)]
@@ -168,8 +168,8 @@ def find_problem(settings: Settings, database: Database) -> Problem | None:
         if settings.is_sqlite and not settings.has_secret_key:
             return _missing_key(settings) if holds_anything(tx, at) else None
         keys = with_stored_link_keys(tx, settings.installation()).secret_keys
-        found = unopened(tx, keys, at)
-    return _problem(settings, found)
+        results = unopened(tx, keys, at)
+    return _problem(settings, results)
 
 
 def find_problem_of_key_ids(settings: Settings, key_ids: Mapping[Kind, Collection[str]]) -> Problem | None:
@@ -178,16 +178,16 @@ def find_problem_of_key_ids(settings: Settings, key_ids: Mapping[Kind, Collectio
         return _missing_key(settings, "the backup") if any(key_ids.values()) else None
     live = settings.secret_keys().ids
     wrong = {kind: ids for kind, ids in key_ids.items() if not any(key_id in live for key_id in ids)}
-    found = [Unopened(kind.plural, key_id) for kind, ids in wrong.items() for key_id in sorted(ids)]
-    return _problem(settings, found, "the backup")
+    results = [Unopened(kind.plural, key_id) for kind, ids in wrong.items() for key_id in sorted(ids)]
+    return _problem(settings, results, "the backup")
 
 
-def _problem(settings: Settings, found: list[Unopened], holder: str = "this database") -> Problem | None:
-    if lost := [each for each in found if not each.is_damaged]:
+def _problem(settings: Settings, closed: list[Unopened], holder: str = "this database") -> Problem | None:
+    if lost := [value for value in closed if not value.is_damaged]:
         return Problem(_message(lost, holder), _WRONG_KEY_HINT, settings.refuses_wrong_key)
-    if not found:
+    if not closed:
         return None
-    message = f"Sealed values are damaged: {', '.join(each.plural for each in found)}."
+    message = f"Sealed values are damaged: {', '.join(value.plural for value in closed)}."
     return Problem(message, _DAMAGE_HINT, is_refused=False, is_damage=True)
 
 
@@ -199,14 +199,14 @@ def _missing_key(settings: Settings, holder: str = "the database") -> Problem:
     )
 
 
-def _message(found: list[Unopened], holder: str) -> str:
+def _message(closed: list[Unopened], holder: str) -> str:
     by_key: dict[str, list[str]] = {}
-    for each in found:
-        by_key.setdefault(f"sealed with key {each.key_id}" if each.key_id else "sealed with an unknown key", []).append(
-            each.plural
-        )
-    named = "; ".join(f"{', '.join(kinds)} ({key})" for key, kinds in by_key.items())
-    return f"BOOKING_SECRET_KEY does not open the sealed values of {holder}: {named}."
+    for value in closed:
+        by_key.setdefault(
+            f"sealed with key {value.key_id}" if value.key_id else "sealed with an unknown key", []
+        ).append(value.plural)
+    listing = "; ".join(f"{', '.join(kinds)} ({key})" for key, kinds in by_key.items())
+    return f"BOOKING_SECRET_KEY does not open the sealed values of {holder}: {listing}."
 
 
 # Counting --------------------------------------------------------------------------------------------------------
@@ -214,8 +214,8 @@ def _message(found: list[Unopened], holder: str) -> str:
 
 def status(database: Database, keys: SecretKeys) -> list[Count]:
     """Count the values of each kind by the key that sealed them."""
-    found = [count for kind in KINDS for count in _count(database, keys, kind)]
-    return found + _count_links(database, keys)
+    counts = [count for kind in KINDS for count in _count(database, keys, kind)]
+    return counts + _count_links(database, keys)
 
 
 def _count(database: Database, keys: SecretKeys, kind: Kind) -> Iterator[Count]:
@@ -234,12 +234,12 @@ def _state(keys: SecretKeys, key_id: str) -> State:
 def _count_links(database: Database, keys: SecretKeys) -> list[Count]:
     """Count guests' links by the key that they need: for a former one, the key that sealed its link key."""
     with database.reading() as tx, tx.without_statement_timeout():
-        links, kept = store.open_links(tx, tx.now()), store.link_keys(tx)
+        links, link_keys = store.open_links(tx, tx.now()), store.link_keys(tx)
     counted: Counter[tuple[str, State]] = Counter()
     for key_id, values in links.items():
-        needed = (sealing_key_id(kept[key_id]) or key_id) if key_id in kept else key_id
+        needed_key = (sealing_key_id(link_keys[key_id]) or key_id) if key_id in link_keys else key_id
         is_open = keys.derived(key_id, guest_links.PURPOSE) is not None
-        counted[needed, _state(keys, needed) if is_open else State.LOST] += values
+        counted[needed_key, _state(keys, needed_key) if is_open else State.LOST] += values
     return [Count(GUEST_LINK, key_id, state, values) for (key_id, state), values in sorted(counted.items())]
 
 
@@ -253,7 +253,7 @@ def count_to_reseal(database: Database, keys: SecretKeys) -> int:
 
 
 def reseal(
-    database: Database, keys: SecretKeys, *, progress: Progress = lambda done, total: None, pause: Pause = time.sleep
+    database: Database, keys: SecretKeys, *, progress: Progress = lambda count, total: None, pause: Pause = time.sleep
 ) -> list[Resealed]:
     """Seal with the first key, for its row, each value that another live key sealed.
 
@@ -265,15 +265,15 @@ def reseal(
         progress: called with the number of values that are done, and their total.
     """
     retain_link_keys(database, keys)
-    total, done = count_to_reseal(database, keys), 0
-    found = []
+    total, count = count_to_reseal(database, keys), 0
+    resealed = []
     for kind in KINDS:
         counted: Counter[str] = Counter()
         for outcome in _reseal_kind(database, keys, kind, pause):
             counted.update(outcome)
-            progress(done := min(total, done + outcome.total()), total)
-        found.append(Resealed(kind.name, counted["resealed"], counted["lost"]))
-    return found
+            progress(count := min(total, count + outcome.total()), total)
+        resealed.append(Resealed(kind.name, counted["resealed"], counted["lost"]))
+    return resealed
 
 
 def _reseal_kind(database: Database, keys: SecretKeys, kind: Kind, pause: Pause) -> Iterator[Counter[str]]:
@@ -359,11 +359,11 @@ def make_new_links(database: Database, keys: SecretKeys, *, pause: Pause = time.
     """Give every booking a link of the first key, and return how many got one: links that former keys made end, also
     while those keys are live. For a key that others may know, who could make the links of its bookings."""
     after: store.Position | None = ()
-    made = 0
+    count = 0
     while after is not None:
         with database.reading() as tx:
             batch, after = store.former_links(tx, keys.first_id, after, READ_AT_ONCE)
-        made += _patiently(database, partial(store.make_new_links, key_id=keys.first_id, bookings=batch), pause)
+        count += _patiently(database, partial(store.make_new_links, key_id=keys.first_id, bookings=batch), pause)
         pause(PAUSE_S)
     database.write(store.forget_link_keys)
-    return made
+    return count

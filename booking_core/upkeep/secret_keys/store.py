@@ -189,8 +189,8 @@ def _edge(kind: Kind, *, last: bool) -> Statement:
 
 def samples(tx: Tx, kind: Kind, at: int) -> dict[tuple[str, ...], str]:
     """Return the first and the last values in use, by the row that each is sealed for: two look-ups."""
-    found = [row for last in (False, True) for row in tx.all(_edge(kind, last=last), at=at)]
-    return {tuple(row[:-1]): row[-1] for row in found}
+    rows = [row for last in (False, True) for row in tx.all(_edge(kind, last=last), at=at)]
+    return {tuple(row[:-1]): row[-1] for row in rows}
 
 
 _NEWEST_LINK = Statement(
@@ -226,8 +226,8 @@ def _others(kind: Kind) -> Scan:
 def others(tx: Tx, kind: Kind, key_id: str, after: Position, limit: int) -> tuple[list[Row], Position | None]:
     """Return values that the key of that id did not seal, in the order of their primary key, and the last position."""
     with tx.without_statement_timeout():
-        found, last = _others(kind).page(tx, after, limit, head=head(key_id))
-    return [dict(zip(_names(kind), row, strict=True)) for row in found], last
+        rows, last = _others(kind).page(tx, after, limit, head=head(key_id))
+    return [dict(zip(_names(kind), row, strict=True)) for row in rows], last
 
 
 @lru_cache
@@ -256,8 +256,8 @@ def _replace(kind: Kind) -> Statement:
         values = {kind.column: new.sealed_anew}
         if kind.table is tables.gift_cards:
             values["code_hash"] = new.hashed_anew
-        here = and_(*(table.c[name] == new[name] for name in kind.key), kind.sealed == new.former)
-        return update(table).where(here).values(values)
+        is_row = and_(*(table.c[name] == new[name] for name in kind.key), kind.sealed == new.former)
+        return update(table).where(is_row).values(values)
 
     return Statement(build)
 
@@ -311,14 +311,14 @@ _FORMER_LINKS = Scan(select(*(tables.bookings.c[name] for name in _ID)).where(_H
 def former_links(tx: Tx, key_id: str, after: Position, limit: int) -> tuple[list[Row], Position | None]:
     """Return the bookings with a link of another key, and the last position."""
     with tx.without_statement_timeout():
-        found, last = _FORMER_LINKS.page(tx, after, limit, key_id=key_id)
-    return [dict(zip(_ID, row, strict=True)) for row in found], last
+        rows, last = _FORMER_LINKS.page(tx, after, limit, key_id=key_id)
+    return [dict(zip(_ID, row, strict=True)) for row in rows], last
 
 
 def _new_links(dialect: Dialect) -> Any:
-    wanted, booking = rows_parameter(dialect, "wanted", _ID).c, tables.bookings.c
-    here = and_(booking.organization_id == wanted.organization_id, booking.id == wanted.id, _HAS_FORMER_LINK)
-    return update(tables.bookings).where(here).values(manage_key_id=bindparam("key_id", type_=Text))
+    key, booking = rows_parameter(dialect, "wanted", _ID).c, tables.bookings.c
+    is_booking = and_(booking.organization_id == key.organization_id, booking.id == key.id, _HAS_FORMER_LINK)
+    return update(tables.bookings).where(is_booking).values(manage_key_id=bindparam("key_id", type_=Text))
 
 
 _NEW_LINKS = Statement(_new_links)

@@ -106,7 +106,7 @@ class RetentionJob(Job):
         def process(tx: Tx, organization_id: str, keys: Sequence[str]) -> Processed[int]:
             count = kind.delete(tx, organization_id, self._limit)
             is_full = count == self._limit
-            return Processed(() if is_full else keys, left=keys if is_full else (), results=[count])
+            return Processed(() if is_full else keys, remaining=keys if is_full else (), results=[count])
 
         def count(counts: Sequence[int]) -> None:
             self._counts[kind.name] += sum(counts)

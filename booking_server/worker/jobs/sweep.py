@@ -56,8 +56,8 @@ class Batch(Generic[T]):
         return len(self.done) + len(self.left)
 
     def add(self, processed: Processed[T]) -> None:
-        self.done += processed.done
-        self.left += processed.left
+        self.done += processed.finished
+        self.left += processed.remaining
         self.results += processed.results
 
 
@@ -252,7 +252,7 @@ class Sweep(Generic[T]):
             await self.park(organization_id, organization_id, error)
 
     def _unpark(self, tx: Tx, organization_id: str, known: Mapping[str, ParkedRow], processed: Processed[T]) -> None:
-        repaired = known.keys() & {*processed.done, *processed.left, organization_id}
+        repaired = known.keys() & {*processed.finished, *processed.remaining, organization_id}
         if self._is_lease:
             self._unresolved |= {(organization_id, subject_id) for subject_id in repaired}
         elif repaired:

@@ -102,7 +102,7 @@ def shop(world: World) -> Shop:
 def test_a_payment_confirms_its_booking_and_is_applied_once(shop: Shop) -> None:
     booking_id = shop.checkout()
     for _ in range(3):
-        assert shop.say(shop.intent(booking_id)) is Applied.DONE
+        assert shop.say(shop.intent(booking_id)) is Applied.RECORDED
     assert shop.state(booking_id) == ("confirmed", "paid")
     assert shop.ops.event_types(booking_id) == ["booking.created", "booking.confirmed"]
     assert shop.ops.noted(booking_id).count("payment_received") == 1
@@ -127,9 +127,9 @@ def test_a_payment_before_the_intent_was_stored_is_found_by_its_metadata(shop: S
     booking_id = shop.checkout()
     shop.record_intent(booking_id, "pi_again")
     assert shop.row(booking_id)["intent_id"] == f"pi_{booking_id}"
-    assert shop.say(replace(shop.intent(booking_id), organization_id=None, booking_id=None)) is Applied.DONE
+    assert shop.say(replace(shop.intent(booking_id), organization_id=None, booking_id=None)) is Applied.RECORDED
     other = shop.ops.check_out(shop.departure)["id"]
-    assert shop.say(shop.intent(other)) is Applied.DONE
+    assert shop.say(shop.intent(other)) is Applied.RECORDED
     assert shop.state(other) == ("confirmed", "paid")
 
 

@@ -197,7 +197,7 @@ def test_old_holds_and_live_holds_have_an_index_each(only: World) -> None:
         plans = explained(lambda tx: departures.find_available(tx, only.caller(), date_from=date(2026, 11, 22)))
         of_others = explained(
             lambda tx: holds.seats_held_by_others(
-                tx, only.org, departure, own=["00000000-0000-4000-8000-000000000000"], at=NOON
+                tx, only.org, departure, own_ids=["00000000-0000-4000-8000-000000000000"], at=NOON
             )
         )
         counted = explained(lambda tx: holds.count_live(tx, only.org, NOON + DAY))

@@ -53,7 +53,7 @@ def test_every_entry_is_in_one_batch_with_its_experience(sizes: tuple[int, ...],
         for entry in batch.plan.departures:
             (original,) = [each for each in plan.departures if each.pointer == entry.pointer]
             assert batch.plan.experiences[entry.experience] is plan.experiences[original.experience]
-    assert tally.done == tally.total
+    assert tally.imported == tally.total
     for kind in ("departures", "customers", "gift_cards"):
         pointers = [entry.pointer for batch in made for entry in getattr(batch.plan, kind)]
         assert pointers == [entry.pointer for entry in getattr(plan, kind)]
@@ -98,9 +98,9 @@ def test_a_stopped_import_counts_its_rows_and_its_repetition_completes_it(world:
 
     with pytest.raises(Stop):
         load_in_batches(world, document, tally=tally, before_batch=before_batch)
-    assert {table.name: len(world.rows(table)) for table in TABLES} == tally.done
+    assert {table.name: len(world.rows(table)) for table in TABLES} == tally.imported
     assert tally.has_begun == (after > 0)
-    assert tally.done != tally.total
+    assert tally.imported != tally.total
     done = load_in_batches(world, document)
     assert done.departures.unchanged + done.departures.created == 1523
     assert {table.name: len(world.rows(table)) for table in TABLES} == tally.total

@@ -68,7 +68,7 @@ def test_a_file_that_names_another_zone_is_refused_unless_it_is_meant(world: Wor
     assert list(found) == ["/timezone"]
     assert found["/timezone"].startswith("is America/Santiago, and the organization's time zone is Europe/Oslo;")
     plan = catalog.validate(document, organization=world.organization, other_timezone=True)
-    wall, offset = (entry.given["starts_at"] for entry in plan.departures)
+    wall, offset = (entry.values["starts_at"] for entry in plan.departures)
     assert world.organization.zone.iso(wall) == "2026-12-24T10:00:00+01:00"
     assert world.organization.zone.iso(offset) == "2026-12-25T14:00:00+01:00"
 
@@ -106,7 +106,7 @@ def test_without_an_organization_a_file_has_the_zone_that_it_names(world: World)
     document = tour("2026-12-24T10:00:00")
     (utc,) = catalog.validate(document).departures
     (oslo,) = catalog.validate(document | {"timezone": "Europe/Oslo"}).departures
-    assert utc.given["starts_at"] - oslo.given["starts_at"] == HOUR
+    assert utc.values["starts_at"] - oslo.values["starts_at"] == HOUR
     wrong = tour("2026-12-24T10:00:00+02:00") | {"timezone": "Europe/Oslo"}
     assert list(problems(wrong)) == ["/experiences/0/departures/0/starts_at"]
     assert catalog.validate(wrong, other_timezone=True)

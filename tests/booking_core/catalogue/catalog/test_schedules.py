@@ -20,7 +20,7 @@ def planned(
     """Return the starts, as they are shown, and the notes."""
     tour = {"slug": "night", "title": "Night", "duration_minutes": 60, "schedules": list(schedules)}
     plan = rules.plan({"experiences": [tour | {"departures": departures or []}]}, zone(timezone))
-    return [zone(timezone).iso(entry.given["starts_at"]) for entry in plan.departures], plan.notes
+    return [zone(timezone).iso(entry.values["starts_at"]) for entry in plan.departures], plan.notes
 
 
 MOVED = "2027-03-28 02:30 never happens and is moved forward: 2027-03-28T03:30:00+02:00"

@@ -24,7 +24,7 @@ def expire(guests: Guests) -> list[str]:
     found = world.database.read(lambda tx: work.find(tx, world.org, after=None, limit=100))
     ids = [row.key for row in found.rows]
     expired = guests.act(lambda tx: erasures.expire(tx, world.org, ids, retention_days=KEPT_DAYS))
-    return [str(each) for each in expired.done]
+    return [str(each) for each in expired.finished]
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,7 @@ def test_a_processed_lease_releases_its_row_and_its_organization(world: World) -
     def lease(tx: Tx) -> None:
         for subject in (row, other, org):
             parked.park(tx, NAME, org, subject, ValueError())
-        sweep._unpark(tx, org, parked.find(tx, NAME, org, [row, other, org]), Processed(done=[row, other]))
+        sweep._unpark(tx, org, parked.find(tx, NAME, org, [row, other, org]), Processed(finished=[row, other]))
 
     world.database.write(lease)
     with pytest.raises(ValueError):
