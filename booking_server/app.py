@@ -221,8 +221,8 @@ def _tracing_of(service: Service, provider: "TracerProvider | None") -> "Tracing
     if tracing is None:
         return None
     service.trace(tracing)
-    known = service.authenticator.known_organization
-    tracing.organization_of = lambda scope: known(Credentials(scope["headers"], ""))
+    organization_of = service.authenticator.known_organization
+    tracing.organization_of = lambda scope: organization_of(Credentials(scope["headers"], ""))
     return tracing
 
 

@@ -43,16 +43,20 @@ router = APIRouter(include_in_schema=False)
 @router.post(WEBHOOK_PATH + "{token}")
 async def receive(token: str, request: Request, service: ServiceDep) -> Response:
     """Verify and apply an event."""
-    named, outcome = stripe_accounts.organization_and_cell(token), _FAILED
+    owner_and_cell, outcome = stripe_accounts.organization_and_cell(token), _FAILED
     try:
-        if named is None:
+        if owner_and_cell is None:
             raise NotFound
-        update = await _verified(request, service, named[0])
-        outcome = _IGNORED if update is None else str(await _apply(service, named[0], update))
+        update = await _verified(request, service, owner_and_cell[0])
+        outcome = _IGNORED if update is None else str(await _apply(service, owner_and_cell[0], update))
     except BookingError as error:
         outcome = _outcome_of(error)
         reason = error.reason if isinstance(error, Unavailable) else str(error)
-        log.warning("a webhook of Stripe for %s was refused: %s", named[0] if named else "no organization", reason)
+        log.warning(
+            "a webhook of Stripe for %s was refused: %s",
+            owner_and_cell[0] if owner_and_cell else "no organization",
+            reason,
+        )
         raise
     finally:
         request.app.state.monitor.metrics.observe_stripe_webhook(outcome)

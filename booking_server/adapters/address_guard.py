@@ -213,8 +213,8 @@ class SystemResolver:
     def _run(self, host: str, future: Future[Sequence[str]]) -> None:
         addresses: list[str] = []
         try:
-            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-            addresses = list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
+            infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            addresses = list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in infos))
         except (OSError, UnicodeError):
             pass  # reported as no address
         finally:
@@ -233,9 +233,9 @@ class AddressGuard:
         self._resolver = resolver or SystemResolver()
         self._allow_http = settings.webhook_allow_http
         self._allowed: tuple[Network, ...] = tuple(map(ipaddress.ip_network, settings.webhook_allow_cidrs))
-        self._own: Target | None = None
+        self._service: Target | None = None
         with contextlib.suppress(BlockedAddress):
-            self._own = parse_target(settings.public_url, allow_http=True)
+            self._service = parse_target(settings.public_url, allow_http=True)
 
     def is_public_url(self, url: str) -> bool:
         """Return whether an endpoint may be registered with the URL. Waits for DNS, so not to be called in a
@@ -260,10 +260,10 @@ class AddressGuard:
         """
         target = parse_target(url, allow_http=self._allow_http)
         try:
-            found = [target.address] if target.address else await self._resolver.resolve(target.host)
+            candidates = [target.address] if target.address else await self._resolver.resolve(target.host)
         except OSError:
             raise NoAddress from None
-        addresses = self._check(target, found)
+        addresses = self._check(target, candidates)
         if not addresses:
             raise NoAddress
         return target, addresses
@@ -274,24 +274,24 @@ class AddressGuard:
         except OSError:
             return []
 
-    def _check(self, target: Target, found: Sequence[str]) -> list[str]:
+    def _check(self, target: Target, texts: Sequence[str]) -> list[str]:
         """Return the addresses if every one of them is allowed.
 
         A private name is allowed only if it leads to private addresses that the settings allow.
         """
-        addresses = [address for address in map(parse_address, found) if address is not None]
+        addresses = [address for address in map(parse_address, texts) if address is not None]
         allowed = [any(address in network for network in self._allowed) for address in addresses]
         if target.is_private_name:
             is_allowed = bool(addresses) and all(allowed)
         else:
-            is_allowed = all(exempt or is_public(each) for each, exempt in zip(addresses, allowed, strict=True))
-        if not is_allowed or len(addresses) < len(found) or self._is_own(target, allowed):
+            is_allowed = all(exempt or is_public(address) for address, exempt in zip(addresses, allowed, strict=True))
+        if not is_allowed or len(addresses) < len(texts) or self._is_own(target, allowed):
             raise BlockedAddress
         return [str(address) for address in addresses]
 
     def _is_own(self, target: Target, allowed: Sequence[bool]) -> bool:
         """Return whether the URL leads to this service: its host or, on an allowed private address, its host and
         port."""
-        if self._own is None or target.host != self._own.host:
+        if self._service is None or target.host != self._service.host:
             return False
-        return target.port == self._own.port or not (allowed and all(allowed))
+        return target.port == self._service.port or not (allowed and all(allowed))

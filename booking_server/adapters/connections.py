@@ -359,15 +359,15 @@ async def _first_socket(addresses: Sequence[str], port: int) -> tuple[str, socke
 
 
 async def _socket_to(address: str, port: int) -> socket.socket:
-    made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        made.setblocking(False)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
-        await asyncio.get_running_loop().sock_connect(made, (address, port))
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        await asyncio.get_running_loop().sock_connect(sock, (address, port))
     except BaseException:
-        made.close()
+        sock.close()
         raise
-    return made
+    return sock
 
 
 def tls_context(ca_file: str | None) -> ssl.SSLContext:

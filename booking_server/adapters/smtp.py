@@ -110,12 +110,12 @@ class SmtpMailer:
         try:
             for index, mail in enumerate(mails):
                 if asyncio.get_running_loop().time() >= until:
-                    await report([MailResult(each, MailOutcome.UNTRIED) for each in mails[index:]])
+                    await report([MailResult(untried, MailOutcome.UNTRIED) for untried in mails[index:]])
                     return
                 try:
                     result = await self._send_one(client, mail)
                 except _Unreachable as error:
-                    await report([MailResult(each, MailOutcome.DELAYED, str(error)) for each in mails[index:]])
+                    await report([MailResult(untried, MailOutcome.DELAYED, str(error)) for untried in mails[index:]])
                     return
                 await report([result])
         finally:

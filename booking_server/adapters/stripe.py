@@ -98,9 +98,9 @@ class StripeGateway:
                 accepted = StripeRefund.read(self._refunds.retrieve(claimed.provider_refund_id))
             return _from_refund(claimed, accepted)
         if claimed.look_first:
-            known = self._find_existing(claimed, nothing_left=False)
-            if known is not None:
-                return known
+            existing = self._find_existing(claimed, nothing_left=False)
+            if existing is not None:
+                return existing
         return self._create(claimed)
 
     def _create(self, claimed: ClaimedRefund) -> RefundResult:
@@ -111,13 +111,13 @@ class StripeGateway:
         }
         try:
             with _reading():
-                made = StripeRefund.read(self._refunds.create(fields, {"idempotency_key": claimed.idempotency_key}))
+                refund = StripeRefund.read(self._refunds.create(fields, {"idempotency_key": claimed.idempotency_key}))
         except stripe.InvalidRequestError as error:
             if error.code != _NOTHING_LEFT:
                 raise
-            known = self._find_existing(claimed, nothing_left=True)
-            return known or RefundResult(claimed, RefundOutcome.UNCLEAR, reason=_NOTHING_LEFT)
-        return _from_refund(claimed, made)
+            existing = self._find_existing(claimed, nothing_left=True)
+            return existing or RefundResult(claimed, RefundOutcome.UNCLEAR, reason=_NOTHING_LEFT)
+        return _from_refund(claimed, refund)
 
     def _find_existing(self, claimed: ClaimedRefund, *, nothing_left: bool) -> RefundResult | None:
         """Return the result of this refund from the refunds of its payment, or None when it was not made.
@@ -128,11 +128,11 @@ class StripeGateway:
         """
         with _reading():
             listed = self._refunds.list({"payment_intent": claimed.payment_intent, "limit": _PAGE})
-            made = [StripeRefund.read(each) for each in listed.auto_paging_iter()]
-        ours = next((each for each in made if _is_of(claimed, each)), None)
-        if ours is not None:
-            return _from_refund(claimed, ours)
-        others = _made_elsewhere(made) if nothing_left or claimed.reopened_count else []
+            refunds = [StripeRefund.read(refund) for refund in listed.auto_paging_iter()]
+        existing = next((refund for refund in refunds if _is_of(claimed, refund)), None)
+        if existing is not None:
+            return _from_refund(claimed, existing)
+        others = _made_elsewhere(refunds) if nothing_left or claimed.reopened_count else []
         unknown = _unknown(claimed, others)
         if unknown >= _amount(claimed):
             return RefundResult(claimed, RefundOutcome.REFUNDED, others[0].id, RefundReason.REFUNDED_ELSEWHERE)
@@ -156,19 +156,21 @@ def _metadata(claimed: ClaimedRefund) -> dict[str, str]:
 
 def _is_of(claimed: ClaimedRefund, refund: StripeRefund) -> bool:
     """Return whether Stripe's refund belongs to this one, and did not fail before staff reopened it."""
-    made, wanted = refund.metadata, _metadata(claimed)
-    is_same = made.get(_REFUND_ID) == claimed.id
-    return is_same and (refund.status not in _GIVEN_UP or made.get(_REOPENED) == wanted.get(_REOPENED))
+    metadata, expected = refund.metadata, _metadata(claimed)
+    is_same = metadata.get(_REFUND_ID) == claimed.id
+    return is_same and (refund.status not in _GIVEN_UP or metadata.get(_REOPENED) == expected.get(_REOPENED))
 
 
-def _made_elsewhere(made: list[StripeRefund]) -> list[StripeRefund]:
+def _made_elsewhere(refunds: list[StripeRefund]) -> list[StripeRefund]:
     """Return the successful and pending refunds that this service did not make."""
-    return [each for each in made if each.status in ("succeeded", "pending") and _REFUND_ID not in each.metadata]
+    return [
+        refund for refund in refunds if refund.status in ("succeeded", "pending") and _REFUND_ID not in refund.metadata
+    ]
 
 
 def _unknown(claimed: ClaimedRefund, others: list[StripeRefund]) -> int:
     """Return the amount of others' refunds that is recorded nowhere yet, in Stripe's unit of the currency."""
-    return sum(each.amount for each in others) - to_gateway(claimed.elsewhere_minor, claimed.currency)
+    return sum(refund.amount for refund in others) - to_gateway(claimed.elsewhere_minor, claimed.currency)
 
 
 def _from_refund(claimed: ClaimedRefund, refund: StripeRefund) -> RefundResult:

@@ -104,10 +104,10 @@ class StripeIntents:
         }
         options: Any = {"idempotency_key": request.idempotency_key}
         assert request.api_key is not None, "a sandbox has no account"
-        made = await self._call(request.api_key, lambda v1: v1.payment_intents.create_async(fields, options))
-        if not made.client_secret:
+        intent = await self._call(request.api_key, lambda v1: v1.payment_intents.create_async(fields, options))
+        if not intent.client_secret:
             raise unavailable("no_client_secret")
-        return Intent(made.id, made.client_secret)
+        return Intent(intent.id, intent.client_secret)
 
     async def look_up(self, api_key: str, intent_id: str) -> IntentUpdate:
         """Return the state of an intent.
@@ -117,8 +117,8 @@ class StripeIntents:
             Unavailable: as `create`.
         """
         expanded: Any = {"expand": ["latest_charge"]}
-        found = await self._call(api_key, lambda v1: v1.payment_intents.retrieve_async(intent_id, expanded))
-        return _read(intent_update, found)
+        intent = await self._call(api_key, lambda v1: v1.payment_intents.retrieve_async(intent_id, expanded))
+        return _read(intent_update, intent)
 
     async def cancel(self, api_key: str, intent_id: str) -> IntentUpdate:
         """Cancel an intent, unless it was paid, and return its state.
@@ -197,10 +197,10 @@ def _open_http(timeout_s: float) -> Any:
     return http
 
 
-def _read(update: Callable[[dict[str, Any]], T], shown: Any) -> T:
+def _read(update: Callable[[dict[str, Any]], T], resource: Any) -> T:
     """Return the update of an object of Stripe."""
     try:
-        return update(shown.to_dict(recursive=True))
+        return update(resource.to_dict(recursive=True))
     except (KeyError, TypeError, AttributeError):
         raise unavailable("unreadable_answer") from None
 
@@ -245,9 +245,9 @@ def parse_event(body: bytes) -> Update | None:
     """
     try:
         event = orjson.loads(body)
-        kind, shown = event["type"], event["data"]["object"]
+        kind, resource = event["type"], event["data"]["object"]
         read = _READERS.get(kind)
-        return read(shown) if read else None
+        return read(resource) if read else None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise Malformed("The body is not an event of Stripe.") from None
 
@@ -295,8 +295,8 @@ def _refunds_of_charge(intent_id: str, charge: Any) -> RefundUpdate | None:
     if not isinstance(charge, Mapping):
         return None
     refunded = _minor(charge.get("amount_refunded") or 0, _currency(charge))
-    made = (charge.get("refunds") or {}).get("data") or []
-    refund_id = _text(made[0]["id"]) if made else None
+    refunds = (charge.get("refunds") or {}).get("data") or []
+    refund_id = _text(refunds[0]["id"]) if refunds else None
     return RefundUpdate(
         intent_id=intent_id, refunded_minor=refunded, is_whole=charge.get("refunded") is True, refund_id=refund_id
     )
@@ -327,8 +327,8 @@ def dispute_update(dispute: Mapping[str, Any]) -> DisputeUpdate | None:
     )
 
 
-def _currency(shown: Mapping[str, Any]) -> str:
-    return _text(shown["currency"]).upper()
+def _currency(resource: Mapping[str, Any]) -> str:
+    return _text(resource["currency"]).upper()
 
 
 def _minor(amount: Any, currency: str) -> int | None:

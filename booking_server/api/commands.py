@@ -114,8 +114,10 @@ class Command:
             result = work(tx)
             written.clear()
             if tx.collected != before:
-                found = objects or {"id": result["id"]}
-                written.append(audit.Entry(audit.API_KEY, caller.key.prefix, action, caller.organization.id, found))
+                object_ids = objects or {"id": result["id"]}
+                written.append(
+                    audit.Entry(audit.API_KEY, caller.key.prefix, action, caller.organization.id, object_ids)
+                )
                 audit.record(tx, written[0], at=caller.at)
             return result
 

@@ -83,8 +83,8 @@ def credentials_of(request: Request) -> Credentials:
 
 def mark_of(request: Request) -> Mark:
     """Return the mark of an idempotency key in use in this process: the API key and the idempotency key as sent."""
-    found = dict(request.scope["headers"])
-    return found.get(b"authorization"), found.get(b"idempotency-key")
+    headers = dict(request.scope["headers"])
+    return headers.get(b"authorization"), headers.get(b"idempotency-key")
 
 
 class ApiKeyScheme(SecurityBase):
@@ -115,9 +115,9 @@ def authorize(scopes: SecurityScopes, caller: Annotated[Caller, Depends(api_key)
 
 def authorize_any(scopes: SecurityScopes, caller: Annotated[Caller, Depends(api_key)]) -> Caller:
     """Return the caller, whose key holds at least one of the scopes; a refusal names the first."""
-    wanted = [Scope(scope) for scope in scopes.scopes]
-    if not any(map(caller.has, wanted)):
-        caller.require(wanted[0])
+    accepted_scopes = [Scope(scope) for scope in scopes.scopes]
+    if not any(map(caller.has, accepted_scopes)):
+        caller.require(accepted_scopes[0])
     return caller
 
 
@@ -132,8 +132,8 @@ class Read(Operation):
     """An operation among the reads of the service. An operation that may cost more than the look-up of a row is a
     list."""
 
-    given = (api_key, get_read_tx)
-    given_late = (get_read_tx,)
+    provided = (api_key, get_read_tx)
+    provided_late = (get_read_tx,)
 
     def __init__(self, declaration: Declaration) -> None:
         super().__init__(declaration)
@@ -157,7 +157,7 @@ class Read(Operation):
 class Create(Operation):
     """An operation in the batch of the waiting bookings."""
 
-    given = (api_key,)
+    provided = (api_key,)
 
     async def run(self, request: ApiRequest, body: Any) -> Answer:
         service, credentials, mark = service_of(request), credentials_of(request), mark_of(request)

@@ -160,8 +160,8 @@ async def _failed(request: Request, _: Any) -> Response:
 
 def request_id(request: Request) -> str:
     """Return the id of the request, which `RequestContextMiddleware` gave it."""
-    found: str = request.scope["booking.request_id"]
-    return found
+    identifier: str = request.scope["booking.request_id"]
+    return identifier
 
 
 # Declarations ---------------------------------------------------------------------------------------------------------
@@ -191,13 +191,13 @@ def refusals(*declared: Refusal) -> dict[int | str, Json]:
     responses: dict[int | str, Json] = {}
     for refusal in declared:
         example = refusal if isinstance(refusal, BookingError) else _EXAMPLES.get(refusal) or refusal()
-        shown: Json = {"model": ErrorBody, "content": {"application/json": {"examples": {}}}}
-        examples = examples_of(responses.setdefault(STATUS[type(example)], shown))
+        response: Json = {"model": ErrorBody, "content": {"application/json": {"examples": {}}}}
+        examples = examples_of(responses.setdefault(STATUS[type(example)], response))
         examples.setdefault(str(type(example).code), {"value": orjson.loads(answer(example, REQUEST_ID).body)})
     return responses
 
 
 def examples_of(response: Json) -> Json:
     """Return the examples of a response by their codes."""
-    found: Json = response["content"]["application/json"]["examples"]
-    return found
+    examples: Json = response["content"]["application/json"]["examples"]
+    return examples

@@ -191,8 +191,8 @@ class RequestObserver:
 
 def _code_of(message: Message) -> str | None:
     """Return the code in the body of a refusal."""
-    found = _CODE.search(message.get("body", b""))
-    return str(found[1], "ascii") if found else None
+    match = _CODE.search(message.get("body", b""))
+    return str(match[1], "ascii") if match else None
 
 
 # The middleware ------------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ class RequestContextMiddleware:
                 observer.end(scope, status, code, begun_s)
 
 
-def context_headers(scope: Scope, own: Iterable[tuple[bytes, bytes]] = ()) -> list[tuple[bytes, bytes]]:
+def context_headers(scope: Scope, response_headers: Iterable[tuple[bytes, bytes]] = ()) -> list[tuple[bytes, bytes]]:
     """Return the headers of every response to the request. A response with its own `Cache-Control` keeps it."""
     credentials: Credentials | None = scope.get(CREDENTIALS)
     reading = credentials.reading if credentials else None
@@ -256,7 +256,7 @@ def context_headers(scope: Scope, own: Iterable[tuple[bytes, bytes]] = ()) -> li
         (b"x-request-id", scope["booking.request_id"].encode()),
         _NO_SNIFFING,
     ]
-    for name, _ in own:
+    for name, _ in response_headers:
         if name == b"cache-control":
             return added
     return [*added, _NO_STORE]

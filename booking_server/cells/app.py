@@ -83,9 +83,9 @@ class CellsApp:
         served by the first open cell.
         """
         path = path_of(scope)
-        named = self.slots.get(cell_named_by(path, scope["headers"]))
-        if named:
-            return named
+        named_slot = self.slots.get(cell_named_by(path, scope["headers"]))
+        if named_slot:
+            return named_slot
         first, *_ = self.slots.values()
         if path.startswith(NAMED_BY_PATH) or any(name == b"authorization" for name, _ in scope["headers"]):
             return first
@@ -137,15 +137,15 @@ def cell_named_by(path: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
     A path is the address of Stripe's webhooks, or a guest's link, whose token is followed by the name of a page.
     """
     if path.startswith(STRIPE_WEBHOOKS):
-        named = stripe_accounts.organization_and_cell(path.removeprefix(STRIPE_WEBHOOKS))
+        owner_and_cell = stripe_accounts.organization_and_cell(path.removeprefix(STRIPE_WEBHOOKS))
     elif path.startswith(GUEST_PAGES):
-        named = guest_links.organization_and_cell(path.split("/")[2])
+        owner_and_cell = guest_links.organization_and_cell(path.split("/")[2])
     else:
         try:
             return tokens.cell_of_api_key(bearer_token(headers))
         except BookingError:
             return ""
-    return named[1] if named else ""
+    return owner_and_cell[1] if owner_and_cell else ""
 
 
 # The worker -----------------------------------------------------------------------------------------------------------

@@ -163,9 +163,9 @@ class CellsHealth:
     async def readiness(self) -> Report:
         """Report whether the process should get requests: while it is not stopping and one cell works."""
         process = Part(Status.FAILED, "the process is stopping") if self._is_stopping else OK
-        found = await asyncio.gather(*map(_readiness_of, self._slots))
-        parts = _named({slot.name: report for slot, report in zip(self._slots, found, strict=True)})
-        if any(report.status is not Status.FAILED for report in found):
+        reports = await asyncio.gather(*map(_readiness_of, self._slots))
+        parts = _named({slot.name: report for slot, report in zip(self._slots, reports, strict=True)})
+        if any(report.status is not Status.FAILED for report in reports):
             failed = {name: part.message for name, part in parts.items() if part.status is Status.FAILED}
             parts |= {name: Part(Status.DEGRADED, message) for name, message in failed.items()}
         return Report({"process": process} | parts)
@@ -208,12 +208,12 @@ class CellsMonitor(ProcessMonitor):
     async def _installations(self) -> Iterator[Metric]:
         """Return the metrics of the cells' databases."""
         opened = _opened(self._slots)
-        found = await asyncio.gather(*(monitor.installation.families() for _, monitor in opened))
-        return labelled("cell", zip((name for name, _ in opened), found, strict=True))
+        families = await asyncio.gather(*(monitor.installation.families() for _, monitor in opened))
+        return labelled("cell", zip((name for name, _ in opened), families, strict=True))
 
     def _families(self) -> Iterator[Metric]:
         """Return the metrics of this process by cell."""
         text = "1 if this process has opened the cell."
         yield gauge("booking_cell_open", text, "cell", {slot.name: bool(slot.opened) for slot in self._slots})
-        found = ((name, monitor.metrics.registry.collect()) for name, monitor in _opened(self._slots))
-        yield from labelled("cell", found, shared=_OF_PROCESS)
+        families = ((name, monitor.metrics.registry.collect()) for name, monitor in _opened(self._slots))
+        yield from labelled("cell", families, shared=_OF_PROCESS)

@@ -176,7 +176,7 @@ class Reads:
 
     def _look_up(self, tx: Tx, reads: Sequence[Read]) -> None:
         """Look up the keys of a batch with one statement."""
-        unknown = [(each, each.credentials) for each in reads if each.credentials and not each.caller]
+        unknown = [(read, read.credentials) for read in reads if read.credentials and not read.caller]
         if unknown:
             callers = self._authenticator.authenticate(tx, [credentials for _, credentials in unknown])
             for (read, _), caller in zip(unknown, callers, strict=True):

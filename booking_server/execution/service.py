@@ -240,8 +240,8 @@ class Service:
 
     async def look_up(self, function: Callable[[], T], *, organization_id: str) -> T:
         """Run a function that waits for DNS, for one request of the organization."""
-        found: T = await self._look_ups.submit(function, Place(organization_id))
-        return found
+        result: T = await self._look_ups.submit(function, Place(organization_id))
+        return result
 
     # In the threads --------------------------------------------------------------------------------------------
 

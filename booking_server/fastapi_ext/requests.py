@@ -167,16 +167,16 @@ async def read_body(scope: Scope, receive: Callable[[], Awaitable[Message]]) -> 
 def query_values(query: bytes, names: Iterable[str]) -> tuple[dict[str, str], list[ErrorDetail]]:
     """Return the values of the named query parameters that are given, and the faults of those that are given twice, are
     empty or are not plain text. Others are ignored (decision R6)."""
-    given: dict[str | None, list[bytes]] = {}
+    raw_values: dict[str | None, list[bytes]] = {}
     for pair in query.split(b"&") if query else ():
         raw, _, value = pair.partition(b"=")
-        given.setdefault(_name(raw), []).append(value)
+        raw_values.setdefault(_name(raw), []).append(value)
     values: dict[str, str] = {}
     faults: list[ErrorDetail] = []
     for name in names:
         try:
-            if name in given:
-                values[name] = _value(given[name])
+            if name in raw_values:
+                values[name] = _value(raw_values[name])
         except Fault as fault:
             faults.append(ErrorDetail(field=name, reason=fault.reason, message=str(fault)))
     return values, faults
@@ -193,11 +193,11 @@ def _name(raw: bytes) -> str | None:
         return None  # not a name of ours
 
 
-def _value(given: Sequence[bytes]) -> str:
-    if len(given) > 1:
+def _value(raw_values: Sequence[bytes]) -> str:
+    if len(raw_values) > 1:
         raise Fault("repeated", "is given twice")
     try:
-        value = single_line(_decoded(given[0]))
+        value = single_line(_decoded(raw_values[0]))
     except UnicodeDecodeError:
         raise Fault("wrong_format", "is not UTF-8") from None
     if not value:

@@ -46,9 +46,9 @@ class Parameter:
             return None
         if value is None and not self.declared.field_info.is_required():
             return self.declared.get_default()
-        found, problems = self.declared.validate(value, {}, loc=(self.declared.alias,))
+        result, problems = self.declared.validate(value, {}, loc=(self.declared.alias,))
         faults += details_of(problems)
-        return found
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +59,26 @@ class QueryModel:
     declared: Any
     """FastAPI's field."""
     aliases: Sequence[str]
-    known: dict[bytes, Any] = field(default_factory=dict)
+    cache: dict[bytes, Any] = field(default_factory=dict)
 
     def read(self, request: Request, faults: Faults) -> Any:
         """Return the validated values, and add the faults of each."""
         text = request.scope["query_string"]
-        if (remembered := self.known.get(text)) is not None:
+        if (remembered := self.cache.get(text)) is not None:
             return remembered
-        found, wrong = self._read(text)
+        model, wrong = self._read(text)
         faults += wrong
         if not wrong and len(text) <= _KNOWN_BYTES_MAX:
-            if len(self.known) >= _KNOWN_MAX:
-                self.known.clear()
-            self.known[text] = found
-        return found
+            if len(self.cache) >= _KNOWN_MAX:
+                self.cache.clear()
+            self.cache[text] = model
+        return model
 
     def _read(self, text: bytes) -> tuple[Any, Faults]:
         values, unread = query_values(text, self.aliases)
-        found, problems = self.declared.validate(values, {}, loc=())
+        model, problems = self.declared.validate(values, {}, loc=())
         names = {fault.field for fault in unread}  # to the model they are absent
-        return found, [*unread, *(fault for fault in details_of(problems) if fault.field not in names)]
+        return model, [*unread, *(fault for fault in details_of(problems) if fault.field not in names)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +108,12 @@ class Plan:
     """The calls that answer a request, in FastAPI's order: dependencies, path, query, headers, body, operation.
 
     Args:
-        given: dependencies whose results `run` is given; they are not called.
+        provided: dependencies whose results `run` gets; they are not called.
         overrides: FastAPI's `app.dependency_overrides`.
     """
 
-    def __init__(self, dependant: Dependant, given: Collection[Call], overrides: Mapping[Call, Call]) -> None:
-        self._given = given
+    def __init__(self, dependant: Dependant, provided: Collection[Call], overrides: Mapping[Call, Call]) -> None:
+        self._provided = provided
         self._overrides = overrides
         self._steps: list[Step] = []
         self._positions: dict[tuple[Any, tuple[str, ...]], int] = {}
@@ -126,7 +126,7 @@ class Plan:
         self.calls = frozenset(step.call for step in self._steps)
         """The functions that the path operation depends on, and its own."""
 
-    def run(self, request: Request, body: Any, given: Mapping[Call, Any]) -> Any:
+    def run(self, request: Request, body: Any, provided: Mapping[Call, Any]) -> Any:
         """Resolve the dependencies and call the path operation, all of them plain functions, in this thread.
 
         Args:
@@ -139,8 +139,8 @@ class Plan:
         faults: Faults = []
         try:
             for step in self._dependencies:
-                if step.call in given:
-                    results.append(given[step.call])
+                if step.call in provided:
+                    results.append(provided[step.call])
                     continue
                 arguments = step.arguments(request, results, faults)
                 results.append(None if faults else step.call(**arguments))
@@ -164,7 +164,7 @@ class Plan:
         faults: Faults = []
         try:
             for step in self._dependencies:
-                if step.call in self._given:
+                if step.call in self._provided:
                     results.append(None)
                     continue
                 arguments = step.arguments(request, results, faults)
@@ -179,8 +179,8 @@ class Plan:
             raise malformed(faults)
         later = [(name, self._dependencies[position].call) for name, position in self._operation.results]
 
-        def operate(given: Mapping[Call, Any]) -> Any:
-            return self._operation.call(**(values | {name: given[call] for name, call in later if call in given}))
+        def operate(provided: Mapping[Call, Any]) -> Any:
+            return self._operation.call(**(values | {name: provided[call] for name, call in later if call in provided}))
 
         return operate
 
@@ -215,7 +215,7 @@ class Plan:
             scopes = list(_scopes(dependant))
             path = dependant.path or ""
             dependant = get_dependant(path=path, call=override, name=dependant.name, parent_oauth_scopes=scopes)
-        if dependant.call in self._given:
+        if dependant.call in self._provided:
             dependant = Dependant(call=dependant.call)
         else:
             _refuse_uncovered(dependant, is_operation=False)
@@ -231,14 +231,14 @@ def _refuse_uncovered(dependant: Dependant, *, is_operation: bool) -> None:
     Raises:
         TypeError: the path operation, or one of its dependencies, belongs on a plain `APIRouter`.
     """
-    named = (
+    unsupported = (
         dependant.websocket_param_name,
         dependant.http_connection_param_name,
         dependant.response_param_name,
         dependant.background_tasks_param_name,
     )
     is_covered = (
-        not any(named)
+        not any(unsupported)
         and not dependant.cookie_params
         and len(dependant.body_params) <= int(is_operation)
         and (is_operation or dependant.use_cache)
@@ -283,10 +283,10 @@ def _header(alias: str) -> Extract:
     name = alias.lower().encode()
 
     def extract(request: Request) -> str | None:
-        found = [value for header, value in request.scope["headers"] if header == name]
-        if len(found) > 1:
+        values = [value for header, value in request.scope["headers"] if header == name]
+        if len(values) > 1:
             raise Malformed.at(alias, "is given twice", "repeated")
-        return found[0].decode("latin-1") if found and found[0] else None
+        return values[0].decode("latin-1") if values and values[0] else None
 
     return extract
 

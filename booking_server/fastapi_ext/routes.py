@@ -42,20 +42,20 @@ _Key = tuple[str, str, int]
 class Operation:
     """A path operation on the event loop. Subclasses run theirs in an executor."""
 
-    given: ClassVar[tuple[Any, ...]] = ()
+    provided: ClassVar[tuple[Any, ...]] = ()
     """Dependencies whose results the executor gives."""
-    given_late: ClassVar[tuple[Any, ...]] = ()
+    provided_late: ClassVar[tuple[Any, ...]] = ()
     """Those among them that the executor also gives when other dependencies are overridden."""
 
     def __init__(self, declaration: Declaration) -> None:
         self._declaration = declaration
-        self.plan = Plan(declaration, self.given, {})
+        self.plan = Plan(declaration, self.provided, {})
 
     async def respond(self, request: ApiRequest) -> Response:
         """Run the operation, and return the response."""
         body = await request.receive_body() if self._declaration.body_params else None
         if overrides := request.app.dependency_overrides:
-            operate = await Plan(self._declaration, self.given_late, overrides).resolve(request, body)
+            operate = await Plan(self._declaration, self.provided_late, overrides).resolve(request, body)
             return _response(await self.finish(request, operate))
         return _response(await self.run(request, body))
 
@@ -215,12 +215,12 @@ def _entries(routes: Sequence[BaseRoute]) -> Iterator[tuple[_Key, _Entry]]:
 
 def methods_of(routes: Sequence[BaseRoute], path: str) -> list[str]:
     """Return the methods of all routes that have the path."""
-    found: set[str] = set()
+    methods: set[str] = set()
     for route in iter_route_contexts(routes):
         pattern = getattr(route, "path_regex", None)
         if pattern and pattern.match(path):
-            found |= route.methods or set()
-    return sorted(found)
+            methods |= route.methods or set()
+    return sorted(methods)
 
 
 # Entity tags ----------------------------------------------------------------------------------------------------------

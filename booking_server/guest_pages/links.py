@@ -70,5 +70,5 @@ def chosen_language(request: Request) -> str | None:
 def language_of_stranger(request: Request) -> str | None:
     """Return the language for a visitor whose booking is not known: chosen, else the first that the browser accepts."""
     accepted = request.headers.get("accept-language", "").split(",")[:_ACCEPTED_MAX]
-    codes = (each.partition(";")[0].strip().partition("-")[0].lower() for each in accepted)
+    codes = (tag.partition(";")[0].strip().partition("-")[0].lower() for tag in accepted)
     return chosen_language(request) or next((code for code in codes if code in NAMES), None)

@@ -67,7 +67,7 @@ def booking_page(view: GuestView, link: Link, *, status: int = 200, has_moved: b
         _brand(view),
         link,
         picture=view.summary.image_url,
-        own=view.actor.installation.public_url,
+        public_url=view.actor.installation.public_url,
         booking=view.summary,
         can_cancel=can_cancel(view),
         is_free=view.actor.at < view.actor.organization.refunds_in_full_until(view.row.starts_at),
@@ -107,7 +107,7 @@ def move_page(view: GuestView, link: Link, moves: Sequence[Move], refusal: Booki
         refusal: of the departure that was chosen before.
     """
     wording, zone = view.language, view.actor.organization.zone
-    choices = [(each, wording.span(zone, each.starts_at, each.ends_at)) for each in moves]
+    choices = [(move, wording.span(zone, move.starts_at, move.ends_at)) for move in moves]
     return _render(
         "move.html",
         200 if refusal is None else errors.STATUS[type(refusal)],
@@ -117,11 +117,11 @@ def move_page(view: GuestView, link: Link, moves: Sequence[Move], refusal: Booki
         booking=view.summary,
         choices=[
             (
-                each.departure_id,
+                move.departure_id,
                 when,
-                wording.ngettext("%(count)d seat left", "%(count)d seats left", each.seats_available),
+                wording.ngettext("%(count)d seat left", "%(count)d seats left", move.seats_available),
             )
-            for each, when in choices
+            for move, when in choices
         ],
         refusal=_refusal(wording, refusal) if refusal else None,
     )
@@ -129,8 +129,8 @@ def move_page(view: GuestView, link: Link, moves: Sequence[Move], refusal: Booki
 
 def _refusal(wording: Language, refusal: BookingError) -> str:
     reasons = [detail.reason for detail in refusal.details or ()]
-    known = next((_REFUSALS[each] for each in (*reasons, refusal.code) if each in _REFUSALS), _UNCHOSEN)
-    return wording.gettext(known)
+    text = next((_REFUSALS[reason] for reason in (*reasons, refusal.code) if reason in _REFUSALS), _UNCHOSEN)
+    return wording.gettext(text)
 
 
 def receipt_page(view: GuestView, link: Link) -> HTMLResponse:
@@ -208,18 +208,18 @@ def _render(
     link: Link | None,
     *,
     picture: str | None = None,
-    own: str = "",
+    public_url: str = "",
     **context: Any,
 ) -> HTMLResponse:
     urls = {"logo": brand.logo_url if brand else None, "picture": picture}
-    sources = {name: _source(url, own) for name, url in urls.items()}
-    shown = {name: url if sources[name] else None for name, url in urls.items()}
+    sources = {name: _source(url, public_url) for name, url in urls.items()}
+    pictures = {name: url if sources[name] else None for name, url in urls.items()}
     css = _css(brand)
     html = (
         _environment()
         .get_template(template)
         .render(
-            context | shown,
+            context | pictures,
             css=Markup(css),  # noqa: S704 - our own file
             brand=brand,
             link=link,
@@ -229,15 +229,15 @@ def _render(
         )
     )
     response = HTMLResponse(html.encode("utf-8", "replace"), status)
-    response.raw_headers.extend(security_headers(css, tuple(sorted({each for each in sources.values() if each}))))
+    response.raw_headers.extend(security_headers(css, tuple(sorted({source for source in sources.values() if source}))))
     return response
 
 
-def _source(url: str | None, own: str) -> str | None:
+def _source(url: str | None, public_url: str) -> str | None:
     """Return the origin of a picture for the policy, or None for a picture without TLS, which a page does not load.
 
     Args:
-        own: the public URL of the service, whose pictures are loaded as the page is.
+        public_url: of the service, whose pictures are loaded as the page is.
     """
     if not url:
         return None
@@ -246,7 +246,7 @@ def _source(url: str | None, own: str) -> str | None:
         host, port = parts.hostname or "", parts.port
     except ValueError:
         return None
-    is_own = parts.scheme == "http" and url.startswith(f"{own}/")
+    is_own = parts.scheme == "http" and url.startswith(f"{public_url}/")
     if not (parts.scheme == "https" or is_own) or not _HOST.fullmatch(host):
         return None
     return f"{parts.scheme}://{host}{f':{port}' if port else ''}"

@@ -40,16 +40,16 @@ class Families(Collector):
 
 
 def labelled(
-    label: str, found: Iterable[tuple[str, Iterable[Metric]]], *, shared: tuple[str, ...] = ()
+    label: str, sources: Iterable[tuple[str, Iterable[Metric]]], *, shared: tuple[str, ...] = ()
 ) -> Iterator[Metric]:
     """Return each metric once, with the samples of all its sources, each with the label of its source.
 
     Args:
-        found: metrics by the value of the label.
+        sources: metrics by the value of the label.
         shared: beginnings of names of metrics that are the same in every source, and have no label.
     """
     families: dict[str, Metric] = {}
-    for value, metrics in found:
+    for value, metrics in sources:
         for metric in metrics:
             if metric.name.startswith(shared):
                 families.setdefault(metric.name, metric)
@@ -73,20 +73,22 @@ class Processes:
         folder: of the sockets; None for a single process.
     """
 
-    def __init__(self, own: Collector, folder: Path | None) -> None:
-        self._own = own
+    def __init__(self, collector: Collector, folder: Path | None) -> None:
+        self._collector = collector
         self._folder = folder
         self.name = "0"
 
     async def exposition(self, installation: Iterable[Metric]) -> bytes:
         """Return the metrics of all processes that answer in time, and of the installation, as text."""
-        found = {self.name: self._own.collect(), **await self._others()}
-        return render([*labelled("process", found.items()), *installation])
+        sources = {self.name: self._collector.collect(), **await self._others()}
+        return render([*labelled("process", sources.items()), *installation])
 
     async def _others(self) -> dict[str, Iterable[Metric]]:
         paths = [path for path in sorted(self._folder.glob("*.sock")) if path.stem != self.name] if self._folder else []
         answers = await asyncio.gather(*map(_ask, paths), return_exceptions=True)
-        return {path.stem: _read(each) for path, each in zip(paths, answers, strict=True) if isinstance(each, bytes)}
+        return {
+            path.stem: _read(answer) for path, answer in zip(paths, answers, strict=True) if isinstance(answer, bytes)
+        }
 
     @contextlib.asynccontextmanager
     async def answering(self) -> AsyncIterator[None]:
@@ -106,12 +108,12 @@ class Processes:
                 path.unlink(missing_ok=True)
 
     async def _answer(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        found = [
-            (each.name, each.documentation, each.type, [own[:3] for own in each.samples])
-            for each in self._own.collect()
+        families = [
+            (family.name, family.documentation, family.type, [sample[:3] for sample in family.samples])
+            for family in self._collector.collect()
         ]
         with contextlib.suppress(OSError):
-            writer.write(orjson.dumps(found))
+            writer.write(orjson.dumps(families))
             await writer.drain()
             writer.close()
 

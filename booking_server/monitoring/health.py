@@ -128,8 +128,8 @@ class Health:
     async def readiness(self) -> Report:
         """Report whether the process should get requests."""
         process = {"process": Part(Status.FAILED, "the process is stopping") if self.is_stopping else OK}
-        found = await asyncio.gather(*(check.result() for check in self._checks))
-        merged = process | {name: part for parts in found for name, part in parts.items()}
+        results = await asyncio.gather(*(check.result() for check in self._checks))
+        merged = process | {name: part for parts in results for name, part in parts.items()}
         return Report(merged | self._loops())
 
     def close(self) -> None:
@@ -169,10 +169,10 @@ def worker_part(heartbeats: Heartbeats) -> Part:
 
 # Checks ---------------------------------------------------------------------------------------------------------------
 
-Found = TypeVar("Found")
+ResultT = TypeVar("ResultT")
 
 
-class Polled(Generic[Found]):
+class Polled(Generic[ResultT]):
     """Runs a function in a thread, one call at a time, and keeps its result for a moment: probes need no key, and must
     not become load.
 
@@ -186,8 +186,8 @@ class Polled(Generic[Found]):
     def __init__(
         self,
         name: str,
-        function: Callable[[], Found],
-        on_failure: Callable[[Exception], Found],
+        function: Callable[[], ResultT],
+        on_failure: Callable[[Exception], ResultT],
         *,
         timeout_s: float,
         kept_s: float,
@@ -199,21 +199,21 @@ class Polled(Generic[Found]):
         self._kept_s = kept_s
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, name)
-        self._running: asyncio.Future[Found] | None = None
-        self._known: tuple[float, Found] | None = None
+        self._running: asyncio.Future[ResultT] | None = None
+        self._last: tuple[float, ResultT] | None = None
 
-    async def result(self) -> Found:
+    async def result(self) -> ResultT:
         """Return the function's result, or the result of its failure."""
-        if self._known and self._clock() - self._known[0] < self._kept_s:
-            return self._known[1]
+        if self._last and self._clock() - self._last[0] < self._kept_s:
+            return self._last[1]
         if self._running is None or self._running.done():
             self._running = asyncio.get_running_loop().run_in_executor(self._thread, self._function)
         try:
-            found = await asyncio.wait_for(asyncio.shield(self._running), self._timeout_s)
+            result = await asyncio.wait_for(asyncio.shield(self._running), self._timeout_s)
         except Exception as error:  # noqa: BLE001 - a probe reports any failure
-            found = self._on_failure(error)
-        self._known = self._clock(), found
-        return found
+            result = self._on_failure(error)
+        self._last = self._clock(), result
+        return result
 
     def close(self) -> None:
         """Let the thread end; a call that hangs is not waited for."""

@@ -102,9 +102,9 @@ class Metrics:
             failures: returns how often the store of rate limits did not answer.
         """
         lanes = list(executors)
-        own: dict[str, Any] = {"labelnames": ["lane"], "registry": self.registry}
-        sizes = Histogram("booking_lane_batch_size", "Jobs in a batch.", buckets=BATCH_SIZES, **own)
-        waits = Histogram("booking_lane_wait_seconds", "Wait of the first job of a batch.", buckets=SECONDS, **own)
+        options: dict[str, Any] = {"labelnames": ["lane"], "registry": self.registry}
+        sizes = Histogram("booking_lane_batch_size", "Jobs in a batch.", buckets=BATCH_SIZES, **options)
+        waits = Histogram("booking_lane_wait_seconds", "Wait of the first job of a batch.", buckets=SECONDS, **options)
         for lane in lanes:
             lane.observe = observing_batches(sizes.labels(lane.name), waits.labels(lane.name))
         self.registry.register(Families(lambda: lane_families(lanes)))
@@ -112,9 +112,9 @@ class Metrics:
 
     def _new_requests(self, scope: Scope, endpoint: Any, status: int) -> tuple[Counter, Histogram]:
         name = operation_of(scope)
-        found = self._counts.labels(name, str(status or NO_RESPONSE)), self._durations.labels(name)
-        self._requests[endpoint, status] = found
-        return found
+        pair = self._counts.labels(name, str(status or NO_RESPONSE)), self._durations.labels(name)
+        self._requests[endpoint, status] = pair
+        return pair
 
 
 def observing_batches(sizes: Histogram, waits: Histogram) -> Callable[[int, float], None]:

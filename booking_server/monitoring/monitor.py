@@ -37,7 +37,7 @@ class ProcessMonitor:
         self,
         settings: Settings,
         health: MonitoredHealth,
-        own: Collector,
+        collector: Collector,
         of_installation: Callable[[], Awaitable[Iterable[Metric]]],
         folder: Path | None,
     ) -> None:
@@ -45,7 +45,7 @@ class ProcessMonitor:
         self.is_shared = folder is not None
         """Other processes listen on the same ports."""
         self._of_installation = of_installation
-        self._processes = Processes(own, folder)
+        self._processes = Processes(collector, folder)
         self._token = settings.metrics_token
 
     async def exposition(self) -> bytes:

@@ -55,12 +55,14 @@ def open_tracing(settings: Settings, provider: "TracerProvider | None" = None) -
 
     from booking_server.tracing.tracing import Tracing
 
-    if provider is None and not isinstance(found := trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        provider = found
+    if provider is None and not isinstance(global_provider := trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        provider = global_provider
     if provider is not None:
         return Tracing(provider)
-    own = _provider_of_environment()
-    return Tracing(own, share=1.0 if SAMPLER in os.environ else SHARE, close=own.shutdown)
+    environment_provider = _provider_of_environment()
+    return Tracing(
+        environment_provider, share=1.0 if SAMPLER in os.environ else SHARE, close=environment_provider.shutdown
+    )
 
 
 def _provider_of_environment() -> "SdkTracerProvider":
@@ -80,8 +82,8 @@ def _provider_of_environment() -> "SdkTracerProvider":
 
 def _exporters() -> list[str]:
     """Return the names of the exporters of the environment, as packages name them."""
-    names = [each.strip() for each in os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(",")]
-    return [_otlp() if each == "otlp" else each for each in names if each not in ("", "none")]
+    names = [name.strip() for name in os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(",")]
+    return [_otlp() if name == "otlp" else name for name in names if name not in ("", "none")]
 
 
 def _otlp() -> str:
@@ -90,6 +92,6 @@ def _otlp() -> str:
 
 
 def _entry_point(name: str) -> EntryPoint:
-    for found in entry_points(group=_GROUP, name=name):
-        return found
+    for entry_point in entry_points(group=_GROUP, name=name):
+        return entry_point
     raise SettingError(f"OTEL_TRACES_EXPORTER names {name}, but its package is not installed")

@@ -104,7 +104,7 @@ class Tracing:
         span.end()
 
     def _result(self, scope: Scope, status: int, code: str | None) -> dict[str, Any]:
-        found = {
+        attributes = {
             "booking.operation": operation_of(scope),
             "booking.request_id": scope["booking.request_id"],
             "booking.organization_id": self.organization_of(scope),
@@ -113,7 +113,7 @@ class Tracing:
             "booking.error.code": code,
             "error.type": _error_type(status, code),
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in attributes.items() if value is not None}
 
     def current(self) -> Span | None:
         """Return the span of the request that runs now, if it is recorded."""
@@ -138,15 +138,15 @@ class Tracing:
             size: the number of all requests.
         """
         first, *others = spans
-        links = [Link(each.get_span_context()) for each in others]
+        links = [Link(other.get_span_context()) for other in others]
         with self.span(
             f"batch {lane}",
             set_span_in_context(first),
             attributes={"booking.lane": lane, "booking.batch.size": size},
             links=links,
         ) as span:
-            for each in others:
-                each.add_link(span.get_span_context())
+            for other in others:
+                other.add_link(span.get_span_context())
             yield
 
     @contextlib.contextmanager
@@ -182,8 +182,8 @@ def traceparent_of(span: Span) -> str | None:
 
     A provider that is disabled makes spans without one, unless they have a parent.
     """
-    own = span.get_span_context()
-    return f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}" if own.is_valid else None
+    context = span.get_span_context()
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}" if context.is_valid else None
 
 
 def continued(traceparents: Sequence[str]) -> Context:
@@ -224,21 +224,23 @@ class TracedSender:
         self._tracing = tracing
 
     async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
-        found = dict(headers)
-        kept = found.pop(TRACEPARENT, None)
-        if not kept and not self._tracing.may_begin():
+        fields = dict(headers)
+        parent = fields.pop(TRACEPARENT, None)
+        if not parent and not self._tracing.may_begin():
             return await self._sender.send(url, headers, body)
-        event_type = found[webhook_verify.EVENT_TYPE_HEADER]
+        event_type = fields[webhook_verify.EVENT_TYPE_HEADER]
         attributes = {
             "http.request.method": "POST",
             "booking.event.type": event_type,
-            "booking.event.id": found[webhook_verify.EVENT_ID_HEADER],
-            "booking.attempt.id": found[webhook_verify.DELIVERY_ID_HEADER],
+            "booking.event.id": fields[webhook_verify.EVENT_ID_HEADER],
+            "booking.attempt.id": fields[webhook_verify.DELIVERY_ID_HEADER],
         }
-        context = continued([kept] if kept else [])
+        context = continued([parent] if parent else [])
         with self._tracing.span(f"deliver {event_type}", context, kind=SpanKind.CLIENT, attributes=attributes) as span:
-            own = traceparent_of(span)
-            sent = await self._sender.send(url, [*found.items(), *([(TRACEPARENT, own)] if own else [])], body)
+            traceparent = traceparent_of(span)
+            sent = await self._sender.send(
+                url, [*fields.items(), *([(TRACEPARENT, traceparent)] if traceparent else [])], body
+            )
             if sent.status is not None:
                 span.set_attribute("http.response.status_code", sent.status)
             if sent.error is not None:

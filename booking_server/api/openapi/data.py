@@ -16,7 +16,7 @@ CHANGES: list[dict[str, Any]] = json.loads((_FOLDER / "changelog.json").read_tex
 
 def changelog_table() -> str:
     """Return the changelog as a Markdown table."""
-    rows = [f"| {each['date']} | {each['version']} | {each['change']} |" for each in CHANGES]
+    rows = [f"| {change['date']} | {change['version']} | {change['change']} |" for change in CHANGES]
     return "\n".join(["| Date | Version | Change |", "|---|---|---|", *rows])
 
 

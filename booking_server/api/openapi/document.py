@@ -66,8 +66,8 @@ def _describe_queries(model: type[Query]) -> None:
     """Describe parameters by their docstrings: FastAPI reads the fields of a parameter model, and not its schema."""
     for name, text in docstrings.of_fields(model).items():
         model.model_fields[name].description = text
-    for each in model.__subclasses__():
-        _describe_queries(each)
+    for subclass in model.__subclasses__():
+        _describe_queries(subclass)
 
 
 def rendered(document: Json) -> bytes:
@@ -103,9 +103,9 @@ def complete(document: Json) -> Json:
 
 def _with_page_names(document: Json) -> Json:
     """Return the document with plain names of pages: `Page[Booking]` is BookingPage, `EventPage[Event]` EventPage."""
-    named = re.sub(rb"(?<=[/\"])\w*Page_(\w+)_(?=\")", rb"\1Page", orjson.dumps(document))
-    found: Json = orjson.loads(named)
-    return found
+    text = re.sub(rb"(?<=[/\"])\w*Page_(\w+)_(?=\")", rb"\1Page", orjson.dumps(document))
+    renamed: Json = orjson.loads(text)
+    return renamed
 
 
 # Operations ----------------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def _with_page_names(document: Json) -> Json:
 
 def _complete_operation(operation: Json, method: str, path: str, components: Json) -> None:
     schemas = components["schemas"]
-    scopes = [scope for each in operation.get("security", ()) for scope in each["bearer"]]
+    scopes = [scope for requirement in operation.get("security", ()) for scope in requirement["bearer"]]
     is_public = "security" not in operation
     if is_public:
         operation["security"] = []
@@ -143,16 +143,16 @@ def _complete_parameters(operation: Json, common: Json) -> bool:
     Args:
         common: the shared parameters by name; the Idempotency-Key is added to them.
     """
-    shown, takes_key = [], False
+    parameters, takes_key = [], False
     for parameter in operation.get("parameters", ()):
         if "x-required" in parameter["schema"]:
             takes_key = True
             name = "IdempotencyKeyRequired" if parameter["schema"]["x-required"] else "IdempotencyKeyOptional"
             common[name] = _idempotency_key(parameter)
-            shown.append({"$ref": f"#/components/parameters/{name}"})
+            parameters.append({"$ref": f"#/components/parameters/{name}"})
         else:
-            shown.append(_parameter(parameter))
-    operation["parameters"] = [*shown, {"$ref": "#/components/parameters/RequestId"}]
+            parameters.append(_parameter(parameter))
+    operation["parameters"] = [*parameters, {"$ref": "#/components/parameters/RequestId"}]
     return takes_key
 
 
@@ -165,8 +165,8 @@ def _parameter(parameter: Json) -> Json:
 
 
 def _idempotency_key(parameter: Json) -> Json:
-    shown = _parameter(parameter)
-    return shown | {"required": shown["schema"].pop("x-required")}
+    described = _parameter(parameter)
+    return described | {"required": described["schema"].pop("x-required")}
 
 
 def _complete_body(operation: Json) -> None:
@@ -182,8 +182,8 @@ def _without_null(schema: Json) -> Json:
     if "anyOf" not in schema:
         return schema
     rest = {key: value for key, value in schema.items() if key != "anyOf"}
-    (kept,) = [each for each in schema["anyOf"] if each != {"type": "null"}]
-    return {**kept, **rest}
+    (alternative,) = [alternative for alternative in schema["anyOf"] if alternative != {"type": "null"}]
+    return {**alternative, **rest}
 
 
 def _common(
@@ -192,26 +192,26 @@ def _common(
     """Return the refusals of the checks that every operation of this kind makes, in their order (decision R1)."""
     if is_public:
         return [kinds.RateLimited, kinds.HeadersTooLarge]
-    found: list[Refusal] = [*KEY_REFUSALS, kinds.RateLimited, kinds.AppNotEnabled, kinds.PlanUpgradeRequired]
+    common: list[Refusal] = [*KEY_REFUSALS, kinds.RateLimited, kinds.AppNotEnabled, kinds.PlanUpgradeRequired]
     if scopes:
-        found.append(kinds.InsufficientScope(Scope(scopes[0])))
+        common.append(kinds.InsufficientScope(Scope(scopes[0])))
     writes = method != "get"
     if writes or len(operation["parameters"]) > 1 + path.count("{"):
-        found.append(malformed)
+        common.append(malformed)
     if {"$ref": "#/components/parameters/IdempotencyKeyRequired"} in operation["parameters"]:
-        found.append(kinds.IdempotencyKeyRequired)
+        common.append(kinds.IdempotencyKeyRequired)
     if "{" in path:
-        found.append(kinds.NotFound)
+        common.append(kinds.NotFound)
     if writes:
-        found += [kinds.PayloadTooLarge, kinds.UnsupportedMediaType]
-    if any("IdempotencyKey" in each.get("$ref", "") for each in operation["parameters"]):
-        found += [kinds.IdempotencyInProgress, kinds.IdempotencyKeyReused]
-    return [*found, kinds.HeadersTooLarge, kinds.Unavailable]
+        common += [kinds.PayloadTooLarge, kinds.UnsupportedMediaType]
+    if any("IdempotencyKey" in parameter.get("$ref", "") for parameter in operation["parameters"]):
+        common += [kinds.IdempotencyInProgress, kinds.IdempotencyKeyReused]
+    return [*common, kinds.HeadersTooLarge, kinds.Unavailable]
 
 
 def _malformed(operation: Json, schemas: Json) -> BookingError:
     """Return the refusal of a parameter that is empty, or of a body without its required fields."""
-    query = [each["name"] for each in operation["parameters"] if each.get("in") == "query"]
+    query = [parameter["name"] for parameter in operation["parameters"] if parameter.get("in") == "query"]
     if query:
         return kinds.Malformed.at(query[0], "is empty", "too_short")
     media = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
@@ -232,18 +232,18 @@ def _complete_responses(operation: Json, common: Iterable[Refusal], schemas: Jso
     if invalid.get("$ref", "").endswith("/HTTPValidationError"):
         del responses["422"]
     examples = {int(status): examples_of(response) for status, response in refusals(*common).items()}
-    is_walked = any(each.get("name") == "starting_after" for each in operation["parameters"])
-    shown = {}
+    is_walked = any(parameter.get("name") == "starting_after" for parameter in operation["parameters"])
+    documented = {}
     for status, response in responses.items():
         if int(status) < 400:
-            shown[status] = _success(response, schemas, is_stored=is_stored, is_walked=is_walked)
+            documented[status] = _success(response, schemas, is_stored=is_stored, is_walked=is_walked)
         else:  # the operation's declaration replaces the common example of the same code
             examples[int(status)] = examples.get(int(status), {}) | examples_of(response)
     for number, of_status in examples.items():
         name = _SHARED.get(number, ("", ()))[0]
-        shown[str(number)] = _component(name) if name else _refused(number, of_status, is_stored=is_stored)
-    shown["500"] = _component("InternalError")
-    operation["responses"] = {status: shown[status] for status in sorted(shown)}
+        documented[str(number)] = _component(name) if name else _refused(number, of_status, is_stored=is_stored)
+    documented["500"] = _component("InternalError")
+    operation["responses"] = {status: documented[status] for status in sorted(documented)}
 
 
 _KINDS = {(status, str(kind.code)): kind for kind, status in errors.STATUS.items()}
@@ -289,13 +289,15 @@ def _with_fields(error: Json) -> Json:
 
 
 def _success(response: Json, schemas: Json, *, is_stored: bool, is_walked: bool) -> Json:
-    shown = {"description": response["description"], "headers": _headers(is_stored=is_stored)}
+    documented = {"description": response["description"], "headers": _headers(is_stored=is_stored)}
     if content := response.get("content"):
         schema = content["application/json"]["schema"]
         schema.pop("title", None)
         example = _example(schema["$ref"].rpartition("/")[2], schemas, is_walked=is_walked)
-        shown["content"] = {"application/json": {"schema": schema, **({} if example is None else {"example": example})}}
-    return shown
+        documented["content"] = {
+            "application/json": {"schema": schema, **({} if example is None else {"example": example})}
+        }
+    return documented
 
 
 def _example(model: str, schemas: Json, *, is_walked: bool) -> Any:
@@ -311,8 +313,8 @@ def _example(model: str, schemas: Json, *, is_walked: bool) -> Any:
 
 def _example_of(model: str, schemas: Json) -> Any:
     """Return the example of a model, from the data file or from the model itself."""
-    own = schemas.get(model, {}).get("examples", [None])
-    return data.examples()["resources"].get(model, own[0])
+    examples = schemas.get(model, {}).get("examples", [None])
+    return data.examples()["resources"].get(model, examples[0])
 
 
 def _component(name: str) -> Json:
@@ -345,7 +347,7 @@ def _complete_webhook(operation: Json, kind: str) -> None:
     if kind in data.examples()["event_data"]:
         # Not declared with the body: FastAPI drops null fields of an example.
         operation["requestBody"]["content"]["application/json"]["example"] = data.envelope(kind)
-    operation["parameters"] = [_parameter(each) for each in operation["parameters"]]
+    operation["parameters"] = [_parameter(parameter) for parameter in operation["parameters"]]
     operation["responses"] = {
         status: {"description": operation["responses"][status]["description"]} for status in ("2XX", "default")
     }
@@ -356,15 +358,15 @@ def _complete_webhook(operation: Json, kind: str) -> None:
 
 def _headers(*more: Mapping[str, str], is_stored: bool = False) -> Json:
     """Return the headers that every response has, and more: their components by name."""
-    named = dict(_HEADERS_EVERYWHERE) | ({"Idempotent-Replayed": "IdempotentReplayed"} if is_stored else {})
-    for each in more:
-        named |= each
-    return _header_refs({name: named[name] for name in sorted(named, key=str.lower)})
+    names = dict(_HEADERS_EVERYWHERE) | ({"Idempotent-Replayed": "IdempotentReplayed"} if is_stored else {})
+    for headers in more:
+        names |= headers
+    return _header_refs({name: names[name] for name in sorted(names, key=str.lower)})
 
 
-def _header_refs(named: Mapping[str, str]) -> Json:
+def _header_refs(components: Mapping[str, str]) -> Json:
     """Return references to header components, by the header's name."""
-    return {name: {"$ref": f"#/components/headers/{component}"} for name, component in named.items()}
+    return {name: {"$ref": f"#/components/headers/{component}"} for name, component in components.items()}
 
 
 _HEADERS_EVERYWHERE = {
@@ -390,18 +392,18 @@ def _tidied(schema: Any) -> Any:
         return [_tidied(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {key: _tidied(value) for key, value in schema.items() if not (key == "default" and value is None)}
-    if isinstance(kept.get("title"), str):
-        del kept["title"]
-    if kept.get("type") == "integer":
-        if "maximum" not in kept:
-            kept["format"] = "int64"
+    tidied = {key: _tidied(value) for key, value in schema.items() if not (key == "default" and value is None)}
+    if isinstance(tidied.get("title"), str):
+        del tidied["title"]
+    if tidied.get("type") == "integer":
+        if "maximum" not in tidied:
+            tidied["format"] = "int64"
         # FastAPI's model of a schema makes them floats.
-        kept |= {bound: int(kept[bound]) for bound in ("minimum", "maximum") if bound in kept}
-    if not isinstance(kept.get("description"), str):  # none, or a property of that name
-        return kept
-    description = _one_line(kept.pop("description"))
-    return {"description": description, **kept} if description else kept
+        tidied |= {bound: int(tidied[bound]) for bound in ("minimum", "maximum") if bound in tidied}
+    if not isinstance(tidied.get("description"), str):  # none, or a property of that name
+        return tidied
+    description = _one_line(tidied.pop("description"))
+    return {"description": description, **tidied} if description else tidied
 
 
 # Its operation --------------------------------------------------------------------------------------------------------

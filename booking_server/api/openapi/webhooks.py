@@ -152,9 +152,9 @@ def _headers(kind: EventType) -> type[BaseModel]:
     fields: Any = {
         name.lower().replace("-", "_"): (
             str,
-            Field(alias=name, description=shown["description"], examples=[shown["example"]]),
+            Field(alias=name, description=header["description"], examples=[header["example"]]),
         )
-        for name, shown in data.components()["delivery_headers"].items()
+        for name, header in data.components()["delivery_headers"].items()
     }
     fields["svc_event_type"] = (
         Literal.__getitem__(kind),

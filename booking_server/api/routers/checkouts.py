@@ -83,8 +83,8 @@ async def _with_payment(service: Service, caller: Caller, answer: Answer) -> Ans
         if not prepared.has_intent:
             prepared = await _make_intent(service, caller, prepared)
         payment = checkouts.present(caller, prepared.row, prepared.account)
-    shown = {"id": booking["id"], "booking": booking, "payment": payment}
-    return Answer(answer.status, orjson.dumps(shown), answer.replayed)
+    checkout = {"id": booking["id"], "booking": booking, "payment": payment}
+    return Answer(answer.status, orjson.dumps(checkout), answer.replayed)
 
 
 async def _read(service: Service, caller: Caller, booking_id: str) -> Prepared:
@@ -104,7 +104,7 @@ async def _make_intent(service: Service, caller: Caller, prepared: Prepared) -> 
         api_key=prepared.account.api_key if prepared.account else None,
     )
     try:
-        made = await service.payment_calls.create(request)
+        intent = await service.payment_calls.create(request)
     except IntentRefused as refused:
         code = refused.code
         await service.write(
@@ -114,7 +114,7 @@ async def _make_intent(service: Service, caller: Caller, prepared: Prepared) -> 
         )
         raise checkouts.refusal(code) from None
     stored = await service.write(
-        lambda tx: checkouts.record_intent(tx, caller, row.booking_id, made.id, made.client_secret),
+        lambda tx: checkouts.record_intent(tx, caller, row.booking_id, intent.id, intent.client_secret),
         organization_id=organization_id,
         is_once=False,
     )
