@@ -45,10 +45,10 @@ class Config:
 
     def for_call(self, options: Mapping[str, Any]) -> "Config":
         """Return the settings of one call."""
-        own = _checked({name: value for name, value in options.items() if name in _PER_CALL})
+        overrides = _checked({name: value for name, value in options.items() if name in _PER_CALL})
         if headers := options.get("headers"):
-            own["default_headers"] = (*self.default_headers, *header_pairs(headers))
-        return replace(self, **own) if own else self
+            overrides["default_headers"] = (*self.default_headers, *header_pairs(headers))
+        return replace(self, **overrides) if overrides else self
 
 
 def configure(*, base_url: str | None, user_agent_suffix: str | None, **options: Any) -> Config:
@@ -179,8 +179,8 @@ def _checked_secrets(secrets: str | Sequence[str] | None) -> tuple[str, ...]:
 def _user_agent(suffix: str | None) -> str:
     if suffix and not (suffix.isascii() and suffix.isprintable() and suffix == suffix.strip()):
         raise ConfigurationError("user_agent_suffix must be printable ASCII, without spaces at its ends")
-    own = f"booking-sdk/{__version__} python/{platform.python_version()}"
-    return f"{own} {suffix}" if suffix else own
+    product = f"booking-sdk/{__version__} python/{platform.python_version()}"
+    return f"{product} {suffix}" if suffix else product
 
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {

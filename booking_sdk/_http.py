@@ -41,12 +41,12 @@ def checked_client(http_client: Any, *, awaited: bool) -> Any:
     """
     if http_client is None:
         return None
-    wanted, owner = ("httpx.AsyncClient", "AsyncBookingClient") if awaited else ("httpx.Client", "BookingClient")
+    expected, owner = ("httpx.AsyncClient", "AsyncBookingClient") if awaited else ("httpx.Client", "BookingClient")
     send = getattr(http_client, "send", None)
     is_client = not isinstance(http_client, type) and callable(send) and hasattr(http_client, "build_request")
     if not is_client or iscoroutinefunction(send) != awaited:
         name = getattr(http_client, "__name__", type(http_client).__name__)
-        raise TypeError(f"http_client must be an {wanted} for {owner}, or have its interface, not {name}")
+        raise TypeError(f"http_client must be an {expected} for {owner}, or have its interface, not {name}")
     return http_client
 
 
@@ -56,18 +56,18 @@ class Connections:
     def __init__(self, http_client: Any) -> None:
         self._callers = checked_client(http_client, awaited=False)
         self.is_callers: bool = http_client is not None
-        self._own: httpx.Client | None = None
+        self._client: httpx.Client | None = None
         self._process_id = os.getpid()
         self.is_closed: bool = False
         if http_client is None:
-            self._own = hold_deadlines(httpx.Client(verify=ssl_context()))
+            self._client = hold_deadlines(httpx.Client(verify=ssl_context()))
         else:
             hold_deadlines(http_client)
 
     @property
     def is_open(self) -> bool:
         """Return True while connections of the SDK's own are open."""
-        return self._own is not None and not self.is_closed
+        return self._client is not None and not self.is_closed
 
     def client(self) -> Any:
         """Return the httpx client for the next attempt.
@@ -81,15 +81,15 @@ class Connections:
             raise ConfigurationError("the client is closed")
         if self._process_id != os.getpid():
             # A forked process shares the sockets of its parent: writing from both would garble the data of both.
-            _inherited.append(self._own)
-            self._own, self._process_id = hold_deadlines(httpx.Client(verify=ssl_context())), os.getpid()
-        return self._own
+            _inherited.append(self._client)
+            self._client, self._process_id = hold_deadlines(httpx.Client(verify=ssl_context())), os.getpid()
+        return self._client
 
     def close(self) -> None:
         """Close the SDK's own client."""
         self.is_closed = True
-        if self._own is not None:
-            self._own.close()
+        if self._client is not None:
+            self._client.close()
 
 
 class AsyncConnections:
@@ -102,7 +102,7 @@ class AsyncConnections:
     def __init__(self, http_client: Any) -> None:
         self._callers = checked_client(http_client, awaited=True)
         self.is_callers: bool = http_client is not None
-        self._own: dict[Hashable, tuple[httpx.AsyncClient, AsyncGenerator[None]]] = {}
+        self._clients: dict[Hashable, tuple[httpx.AsyncClient, AsyncGenerator[None]]] = {}
         self._lock = threading.Lock()
         self._process_id = os.getpid()
         self.is_closed: bool = False
@@ -112,7 +112,7 @@ class AsyncConnections:
     @property
     def is_open(self) -> bool:
         """Return True while connections of the SDK's own are open."""
-        return not self.is_closed and any(not _is_closed(loop) for loop in list(self._own))
+        return not self.is_closed and any(not _is_closed(loop) for loop in list(self._clients))
 
     async def client(self) -> Any:
         """Return the httpx client for the running event loop.
@@ -124,45 +124,45 @@ class AsyncConnections:
             return self._callers
         if self.is_closed:
             raise ConfigurationError("the client is closed")
-        found = self._own.get(_running_loop()) if self._process_id == os.getpid() else None
-        return found[0] if found else await self._create()
+        entry = self._clients.get(_running_loop()) if self._process_id == os.getpid() else None
+        return entry[0] if entry else await self._create()
 
     async def _create(self) -> httpx.AsyncClient:
         loop, client = _running_loop(), httpx.AsyncClient(verify=ssl_context())
-        lifetime = _lifetime(self._own, loop, client)
+        lifetime = _lifetime(self._clients, loop, client)
         with self._lock:
             if self._process_id != os.getpid():
-                _inherited.extend(self._own.values())
-                self._own.clear()
+                _inherited.extend(self._clients.values())
+                self._clients.clear()
                 self._process_id = os.getpid()
             self._drop_unused()
-            self._own[loop] = client, lifetime
+            self._clients[loop] = client, lifetime
         await anext(lifetime)
         return client
 
     def _drop_unused(self) -> None:
         """Drop the clients of closed loops, and the oldest clients of loops that no longer run."""
-        for loop in [loop for loop in self._own if _is_closed(loop)]:
-            abort_sockets(self._own.pop(loop)[0])
-        paused = [loop for loop in self._own if not _is_running(loop)]
+        for loop in [loop for loop in self._clients if _is_closed(loop)]:
+            abort_sockets(self._clients.pop(loop)[0])
+        paused = [loop for loop in self._clients if not _is_running(loop)]
         for loop in paused[: max(0, len(paused) - _PAUSED_LOOPS_MAX)]:
-            del self._own[loop]
+            del self._clients[loop]
 
     async def aclose(self) -> None:
         """Close the SDK's own clients, each on its event loop."""
         self.is_closed = True
         current = _running_loop()
-        for loop, (client, lifetime) in list(self._own.items()):
+        for loop, (client, lifetime) in list(self._clients.items()):
             if loop == current:
                 await lifetime.aclose()
             elif _is_closed(loop):
                 abort_sockets(client)
             elif _is_asyncio_loop(loop):
                 _close_on(loop, lifetime)
-        self._own.clear()
+        self._clients.clear()
 
     def __del__(self) -> None:
-        for loop, (client, _) in self.__dict__.get("_own", {}).items():
+        for loop, (client, _) in self.__dict__.get("_clients", {}).items():
             if _is_closed(loop):
                 abort_sockets(client)
 

@@ -44,9 +44,9 @@ def resume_windows(specs: Sequence[RequestSpec], cursor: str | None) -> list[Req
     window, dot, inner = cursor.removeprefix(_WINDOW_PREFIX).partition(".")
     if not (cursor.startswith(_WINDOW_PREFIX) and dot and window.isdecimal() and int(window) < len(specs)):
         raise ValueError("starting_after is not a cursor of an iterator over these date windows")
-    done = int(window)
-    first = specs[done].with_query(starting_after=inner) if inner else specs[done]
-    return [*[None] * done, first, *specs[done + 1 :]]
+    index = int(window)
+    first = specs[index].with_query(starting_after=inner) if inner else specs[index]
+    return [*[None] * index, first, *specs[index + 1 :]]
 
 
 class PageIterator:

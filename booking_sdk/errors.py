@@ -156,13 +156,13 @@ def interruption(error: BaseException) -> Interruption | None:
 
     A cancellation that was converted to another exception, as here, is found as its cause or context.
     """
-    seen: set[int] = set()
+    visited: set[int] = set()
     one: BaseException | None = error
-    while one is not None and id(one) not in seen:
-        seen.add(id(one))
-        found = getattr(one, _INTERRUPTION, None)
-        if isinstance(found, Interruption):
-            return found
+    while one is not None and id(one) not in visited:
+        visited.add(id(one))
+        value = getattr(one, _INTERRUPTION, None)
+        if isinstance(value, Interruption):
+            return value
         one = one.__cause__ or one.__context__
     return None
 
@@ -259,8 +259,8 @@ class APIStatusError(APIError):
         """The fields or conditions that the service rejected, where it names them."""
         from booking_core.models.errors import ErrorDetail
 
-        found = self._field("details")
-        complete = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+        entries = self._field("details")
+        complete = [one for one in entries if isinstance(one, Mapping)] if isinstance(entries, list) else []
         return tuple(
             ErrorDetail.model_construct(**{"field": None, "reason": "", "message": "", **one}) for one in complete
         )

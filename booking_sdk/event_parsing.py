@@ -102,12 +102,12 @@ def parse_event_leniently(fields: Any, validate: Callable[[Any], Event]) -> Even
         problem.problem,
     )
     absent = {"id": "", "type": "", "created_at": _EPOCH, "api_version": API_VERSION, "sequence": 0, "data": {}}
-    known = {name: value for name, value in received.items() if isinstance(value, _KINDS.get(name, object))}
+    valid = {name: value for name, value in received.items() if isinstance(value, _KINDS.get(name, object))}
     try:
-        known["created_at"] = datetime.fromisoformat(str(received["created_at"])).astimezone(UTC)
+        valid["created_at"] = datetime.fromisoformat(str(received["created_at"])).astimezone(UTC)
     except (KeyError, TypeError, ValueError):
-        known.pop("created_at", None)
-    return UnknownEvent.model_construct(**{**absent, **received, **absent, **known})
+        valid.pop("created_at", None)
+    return UnknownEvent.model_construct(**{**absent, **received, **absent, **valid})
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

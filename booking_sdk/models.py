@@ -176,14 +176,14 @@ class Event(Envelope):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return the schema of the class, or of the union of its subclasses."""
-        own = handler(source)
+        schema = handler(source)
         subclasses = {
             str(tag): kind for tag, kind in EVENT_CLASSES.items() if issubclass(kind, cls) and kind is not cls
         }
         if not subclasses:
-            return own
+            return schema
         # An unknown type becomes an UnknownEvent for `Event`, and the group's own class for a group.
-        rest = handler.generate_schema(UnknownEvent) if cls is Event else own
+        rest = handler.generate_schema(UnknownEvent) if cls is Event else schema
         choices = {tag: handler.generate_schema(kind) for tag, kind in subclasses.items()}
         return core_schema.tagged_union_schema({**choices, _OTHER: rest}, _choice(frozenset(choices)))
 
@@ -191,12 +191,12 @@ class Event(Envelope):
 _OTHER = "any.other"
 
 
-def _choice(known: frozenset[str]) -> Callable[[Any], str]:
+def _choice(tags: frozenset[str]) -> Callable[[Any], str]:
     def tag(event: Any) -> str:
         """Return the schema choice for an event, given as fields or as an instance."""
-        found = event.get("type") if isinstance(event, dict) else getattr(event, "type", None)
-        is_known = isinstance(found, str) and str(found) in known and not isinstance(event, UnknownEvent)
-        return str(found) if is_known else _OTHER
+        event_type = event.get("type") if isinstance(event, dict) else getattr(event, "type", None)
+        is_known = isinstance(event_type, str) and str(event_type) in tags and not isinstance(event, UnknownEvent)
+        return str(event_type) if is_known else _OTHER
 
     return tag
 

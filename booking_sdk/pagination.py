@@ -190,18 +190,18 @@ class AsyncPaginator(Suggesting, AsyncIterator[T]):
         Args:
             count: The maximum number of items.
         """
-        taken: list[T] = []
-        while len(taken) < count:
+        items: list[T] = []
+        while len(items) < count:
             try:
-                taken.append(await anext(self))
+                items.append(await anext(self))
             except StopAsyncIteration:
                 break
-        return taken
+        return items
 
     async def first(self) -> T | None:
         """Return the next item; None at the end of the list."""
-        found = await self.take(1)
-        return found[0] if found else None
+        items = await self.take(1)
+        return items[0] if items else None
 
     async def _fetch_next(self) -> AsyncPage[T] | None:
         spec = self._page_iterator.next_spec()

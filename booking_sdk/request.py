@@ -71,8 +71,8 @@ class RequestSpec:
 
     def with_query(self, **changed: str) -> "RequestSpec":
         """Return the same request with changed query parameters."""
-        kept = tuple(pair for pair in self.query if pair[0] not in changed)
-        return replace(self, query=(*kept, *changed.items()))
+        unchanged = tuple(pair for pair in self.query if pair[0] not in changed)
+        return replace(self, query=(*unchanged, *changed.items()))
 
 
 def get(*segments: str, query: Mapping[str, Any] | None = None, options: RequestOptions | None = None) -> RequestSpec:
@@ -244,12 +244,12 @@ def checked_date(name: str, value: date | None) -> date | None:
 
 def date_windows(date_from: date, date_to: date) -> list[tuple[date, date]]:
     """Split a range of days into consecutive windows of at most `WINDOW_DAYS_MAX` days, which the API accepts."""
-    found = []
+    windows = []
     while date_from <= date_to:
         last = min(date_to, date_from + timedelta(days=WINDOW_DAYS_MAX))
-        found.append((date_from, last))
+        windows.append((date_from, last))
         date_from = last + timedelta(days=1)
-    return found
+    return windows
 
 
 def comma_separated(name: str, values: Iterable[str]) -> str | None:
@@ -307,8 +307,8 @@ def header_pairs(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         ValueError: The SDK sets the header itself, or the name or value is invalid.
     """
     for name, value in headers.items():
-        if own := _OWN_HEADERS.get(name.lower()):
-            raise ValueError(f"the header {name} is set by {own}")
+        if owner := _OWN_HEADERS.get(name.lower()):
+            raise ValueError(f"the header {name} is set by {owner}")
         # Checked here: the HTTP client would raise after it began to send, when the outcome is already unknown.
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise ValueError(f"the header {name!r} cannot be sent")

@@ -195,7 +195,7 @@ def meta(result: object) -> ResponseMeta:
     Raises:
         LookupError: The object is not the result of a call.
     """
-    found = getattr(result, "__dict__", {}).get(_META)
-    if not isinstance(found, ResponseMeta):
+    metadata = getattr(result, "__dict__", {}).get(_META)
+    if not isinstance(metadata, ResponseMeta):
         raise LookupError(f"this {type(result).__name__} is not itself the result of a call")
-    return found
+    return metadata

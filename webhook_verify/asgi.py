@@ -118,10 +118,10 @@ async def _read_body(receive: Receive, limit: int) -> bytes:
 
 def _replaying(body: bytes, receive: Receive) -> Receive:
     """Return a receive function that replays the body and then passes on the messages of the server."""
-    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
-        return left.pop() if left else await receive()
+        return messages.pop() if messages else await receive()
 
     return replay
 

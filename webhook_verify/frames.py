@@ -14,12 +14,12 @@ def clear_frames(error: BaseException) -> None:
     deletes its own variables. Safe to call for any exception, any number of times.
     """
     pending: list[BaseException | None] = [error]
-    seen: set[int] = set()
+    visited: set[int] = set()
     while pending:
         one = pending.pop()
-        if one is None or id(one) in seen:
+        if one is None or id(one) in visited:
             continue
-        seen.add(id(one))
+        visited.add(id(one))
         traceback = one.__traceback__
         while traceback is not None:
             # A running frame raises. No `suppress`: this module must not import contextlib.

@@ -37,26 +37,26 @@ def select(headers: Any) -> Selected:
 
 
 def _from_pairs(pairs: Iterable[tuple[Any, Any]]) -> Selected:
-    found: list[str | None] = [None] * 4
+    values: list[str | None] = [None] * 4
     try:
         for name, value in pairs:
             position = _POSITIONS.get(name.lower())
             if position is not None and value is not None:
-                text, before = _text(value), found[position]
-                found[position] = text if before is None else f"{before},{text}"
+                text, before = _text(value), values[position]
+                values[position] = text if before is None else f"{before},{text}"
     except (AttributeError, TypeError, ValueError):
         pass
     else:
-        signature, event_id, event_type, delivery_id = found
+        signature, event_id, event_type, delivery_id = values
         return signature or None, event_id, event_type, delivery_id
     raise TypeError("headers must be a mapping, or pairs of name and value, with names of str or bytes")
 
 
 _NO_MORE = (None, None, None)
-_WANTED = (SIGNATURE_HEADER, EVENT_ID_HEADER, EVENT_TYPE_HEADER, DELIVERY_ID_HEADER)
+_NAMES = (SIGNATURE_HEADER, EVENT_ID_HEADER, EVENT_TYPE_HEADER, DELIVERY_ID_HEADER)
 _POSITIONS = {
     spelling: position
-    for position, header in enumerate(map(str.lower, _WANTED))
+    for position, header in enumerate(map(str.lower, _NAMES))
     for spelling in (header, header.encode(), "http_" + header.replace("-", "_"))
 }
 

@@ -191,14 +191,14 @@ def matching_secret(keys: Iterable[Key], timestamp: str, body: bytes, signatures
 
     Every signature is compared under every key: the time taken must not reveal which one matched.
     """
-    found = None
+    index = None
     before_body = timestamp.encode() + b"."
     for key in keys:
         expected = mac(key, before_body, body).hexdigest()
         for signature in signatures:
-            if compare_digest(expected, signature) and found is None:
-                found = key[0]
-    return found
+            if compare_digest(expected, signature) and index is None:
+                index = key[0]
+    return index
 
 
 def mac(key: Key, *parts: bytes) -> hashlib._Hash:

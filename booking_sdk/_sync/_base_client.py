@@ -34,8 +34,8 @@ class APIClient(Suggesting):
                     result = self._perform(step)
                 except BaseException as error:  # noqa: BLE001 - the flow raises it again and adds the call's details
                     steps.throw(error)
-        except StopIteration as done:
-            value: T = done.value
+        except StopIteration as stop:
+            value: T = stop.value
             return value
         except BaseException as error:
             result = None

@@ -187,18 +187,18 @@ class Paginator(Suggesting, Iterator[T]):
         Args:
             count: The maximum number of items.
         """
-        taken: list[T] = []
-        while len(taken) < count:
+        items: list[T] = []
+        while len(items) < count:
             try:
-                taken.append(next(self))
+                items.append(next(self))
             except StopIteration:
                 break
-        return taken
+        return items
 
     def first(self) -> T | None:
         """Return the next item; None at the end of the list."""
-        found = self.take(1)
-        return found[0] if found else None
+        items = self.take(1)
+        return items[0] if items else None
 
     def _fetch_next(self) -> Page[T] | None:
         spec = self._page_iterator.next_spec()

@@ -76,8 +76,8 @@ def publish(tx: Tx, staff: Actor, event_type: str, about: Mapping[str, Any], **d
 def _rename(tx: Tx, staff: Actor, event_id: str, event_type: str) -> None:
     """Give an event a type that the service does not know."""
     key = {"organization_id": staff.organization.id, "id": event_id}
-    (found,) = tx.all(_BODY, **key)
-    body = {**json.loads(found[0]), "type": event_type}
+    (row,) = tx.all(_BODY, **key)
+    body = {**json.loads(row[0]), "type": event_type}
     resource_type = event_type.partition(".")[0]
     tx.update(_RENAME, **key, type=event_type, resource_type=resource_type, body=json.dumps(body))
 
@@ -103,7 +103,7 @@ def insert(tx: Tx, staff: Actor, model: type[Resource], fields: Mapping[str, Any
     Raises:
         TypeError: No table has this name and these columns.
     """
-    table = next((each for each in tables.metadata.tables.values() if _holds(each, model)), None)
+    table = next((table for table in tables.metadata.tables.values() if _holds(table, model)), None)
     if table is None:
         raise TypeError(f"no table holds the fields of {model.__name__}: fill it with a method of its own")
     row = {name: value for name, value in fields.items() if name != "created_at"}

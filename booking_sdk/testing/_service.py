@@ -138,8 +138,8 @@ class InProcessService:
         self._has_changed = False
         """Something was written since the worker ran."""
         weakref.finalize(self, self._service.close)
-        own = {"slug": SLUG, "name": name, "timezone": timezone, "currency": currency}
-        self._database.write_once(lambda tx: organizations.create(tx, **own, now=tx.now(), is_sandbox=True))
+        fields = {"slug": SLUG, "name": name, "timezone": timezone, "currency": currency}
+        self._database.write_once(lambda tx: organizations.create(tx, **fields, now=tx.now(), is_sandbox=True))
 
     def act(self, verb: Callable[[Tx, Actor], T]) -> T:
         """Call a function of the core as staff, and return its result."""

@@ -90,7 +90,7 @@ def experience_entry(currency: str, **over: Any) -> dict[str, Any]:
     fields = sample | over
     if fields["price_tiers"] and over.get("price_from") is None:
         fields["price_from"] = min(
-            (tier["price"] for tier in fields["price_tiers"]), key=lambda each: each["amount_minor"]
+            (tier["price"] for tier in fields["price_tiers"]), key=lambda amount: amount["amount_minor"]
         )
     return {name: value for name, value in fields.items() if value is not None and name not in _SHOWN_ONLY}
 

@@ -89,8 +89,8 @@ class FakeBookingAPI:
         self._faults: list[Fault] = []
         self._lock = threading.RLock()
         self._currency = currency
-        own = httpx.Client(transport=mock_transport(self._service.respond))
-        self._staff = on_clock(BookingClient(self.key(), base_url=self.base_url, http_client=own), self.clock)
+        http_client = httpx.Client(transport=mock_transport(self._service.respond))
+        self._staff = on_clock(BookingClient(self.key(), base_url=self.base_url, http_client=http_client), self.clock)
         """A client whose requests do not appear in `requests`."""
 
     # Clients -------------------------------------------------------------------------------------------------------
@@ -102,10 +102,10 @@ class FakeBookingAPI:
             scopes: The scopes of its key. Defaults to all.
             options: Options as for `with_options`.
         """
-        own = BookingClient(
+        client = BookingClient(
             self._key_of(scopes), base_url=self.base_url, http_client=httpx.Client(transport=self.transport)
         )
-        return on_clock(own.with_options(**options), self.clock)
+        return on_clock(client.with_options(**options), self.clock)
 
     def async_client(
         self, scopes: Collection[Scope | str] | None = None, **options: Unpack[ClientOptions]
@@ -117,8 +117,8 @@ class FakeBookingAPI:
             options: Options as for `with_options`.
         """
         http_client = httpx.AsyncClient(transport=self.transport)
-        own = AsyncBookingClient(self._key_of(scopes), base_url=self.base_url, http_client=http_client)
-        return on_clock(own.with_options(**options), self.clock)
+        client = AsyncBookingClient(self._key_of(scopes), base_url=self.base_url, http_client=http_client)
+        return on_clock(client.with_options(**options), self.clock)
 
     def key(self, scopes: Collection[Scope | str] | None = None) -> str:
         """Create an API key and return it. `scopes` defaults to all."""
@@ -129,10 +129,10 @@ class FakeBookingAPI:
 
     def _key_of(self, scopes: Collection[Scope | str] | None) -> str:
         """Return the key that all clients with the same scopes share: an organization has a limited number of keys."""
-        wanted = frozenset(map(str, scopes or Scope))
-        if wanted not in self._client_keys:
-            self._client_keys[wanted] = self.key(wanted)
-        return self._client_keys[wanted]
+        scope_names = frozenset(map(str, scopes or Scope))
+        if scope_names not in self._client_keys:
+            self._client_keys[scope_names] = self.key(scope_names)
+        return self._client_keys[scope_names]
 
     def revoke(self, key: str) -> None:
         """Revoke a key."""
@@ -270,8 +270,12 @@ class FakeBookingAPI:
         added = self._service.act(
             lambda tx, staff: _filling.add_transaction(tx, staff, gift_card_id, amount_minor, **entry)
         )
-        (found,) = (each for each in self._staff.gift_cards.iterate_transactions(gift_card_id) if each.id == added)
-        return found
+        (transaction,) = (
+            transaction
+            for transaction in self._staff.gift_cards.iterate_transactions(gift_card_id)
+            if transaction.id == added
+        )
+        return transaction
 
     def add(self, model: type[ResourceT], **over: Any) -> ResourceT:
         """Add a resource that has no separate method here. `over` overrides its sample fields.

@@ -245,7 +245,7 @@ def test_client_works_on_several_event_loops(healthy: str) -> None:
         return first.id
 
     assert warned(lambda: [asyncio.run(job()) for _ in range(3)]) == []
-    assert not client._transport._connections._own, "connections of a loop end with it"
+    assert not client._transport._connections._clients, "connections of a loop end with it"
 
 
 def test_closed_event_loop_leaves_no_socket_open(healthy: str) -> None:
@@ -257,7 +257,7 @@ def test_closed_event_loop_leaves_no_socket_open(healthy: str) -> None:
         loop.close()
 
     assert warned(lambda: [job() for _ in range(3)]) == []
-    assert len(held[0]._transport._connections._own) == 1
+    assert len(held[0]._transport._connections._clients) == 1
     assert warned(held.clear) == []
 
 
@@ -268,7 +268,7 @@ def test_loops_of_several_threads_have_connections_of_their_own(healthy: str) ->
     async def job() -> None:
         await client.bookings.get("b1")
         met.wait(10)
-        seen.append(len(client._transport._connections._own))
+        seen.append(len(client._transport._connections._clients))
         met.wait(10)
         await client.bookings.get("b1")
 
@@ -283,7 +283,7 @@ def test_a_client_is_closed_on_every_loop(healthy: str) -> None:
     def job() -> None:
         loop = asyncio.new_event_loop()
         loop.run_until_complete(client.bookings.get("b1"))
-        inner = next(iter(client._transport._connections._own.values()))[0]
+        inner = next(iter(client._transport._connections._clients.values()))[0]
         asyncio.run(client.close())
         loop.run_until_complete(asyncio.sleep(0))
         loop.run_until_complete(loop.shutdown_asyncgens())
@@ -300,7 +300,7 @@ def test_loops_that_are_forgotten_do_not_pile_up(healthy: str) -> None:
     for _ in range(40):
         loops.append(asyncio.new_event_loop())
         loops[-1].run_until_complete(client.bookings.get("b1"))
-    assert len(client._transport._connections._own) <= 17
+    assert len(client._transport._connections._clients) <= 17
     for loop in loops:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(asyncio.sleep(0))
@@ -315,7 +315,7 @@ def test_it_runs_on_trio_as_well(healthy: str) -> None:
         return str((await client.bookings.get("b1")).status)
 
     assert [trio.run(job), trio.run(job), asyncio.run(job())] == ["confirmed"] * 3
-    assert not client._transport._connections._own
+    assert not client._transport._connections._clients
 
 
 # Interruptions
