@@ -107,7 +107,7 @@ def _error_renderer(cli: Cli, arguments: Sequence[str]) -> Renderer:
             for word in words
             if word[:2] == "-o" or word[:9] == "--output="
         ]
-        if "--json" in words or any(each in ("json", "jsonl") for each in formats):
+        if "--json" in words or any(name in ("json", "jsonl") for name in formats):
             return Renderer(output="json")
     return cli.render
 

@@ -92,15 +92,15 @@ def _search(
         query = {**params, "limit": PAGE}
         for count, page in enumerate(api_client.iter_pages(client, "bookings", query, None), start=1):
             advance(count * PAGE, PAGES * PAGE)
-            matching = [each for each in page["data"] if matches(each)]
-            taken = matching if limit is None else matching[:limit]
-            limit = None if limit is None else limit - len(taken)
+            matching = [booking for booking in page["data"] if matches(booking)]
+            bookings = matching if limit is None else matching[:limit]
+            limit = None if limit is None else limit - len(bookings)
             if limit == 0 or not page["has_more"]:
-                has_more = page["has_more"] or len(taken) < len(matching)
-                yield {"data": taken, "has_more": has_more, "next_cursor": None}
+                has_more = page["has_more"] or len(bookings) < len(matching)
+                yield {"data": bookings, "has_more": has_more, "next_cursor": None}
                 return
             is_last = count == PAGES and not all_pages
-            yield {"data": taken, "has_more": True, "next_cursor": page["next_cursor"], LIMIT_REACHED: is_last}
+            yield {"data": bookings, "has_more": True, "next_cursor": page["next_cursor"], LIMIT_REACHED: is_last}
             if is_last:
                 return
 

@@ -99,8 +99,9 @@ def _hooks(cli: Cli) -> Any:
 
     return Hooks(
         on_send=lambda sent: cli.render.detail(f"> {sent.method} {sent.path}"),
-        on_response=lambda _, came: cli.render.detail(
-            f"< {came.status_code} in {came.elapsed.total_seconds() * 1000:.0f} ms, request {came.request_id}"
+        on_response=lambda _, response: cli.render.detail(
+            f"< {response.status_code} in {response.elapsed.total_seconds() * 1000:.0f} ms,"
+            f" request {response.request_id}"
         ),
         on_retry=lambda attempt: cli.render.detail(f"! {attempt.error}; retrying in {attempt.wait:.1f} s"),
     )
@@ -220,7 +221,7 @@ def iter_pages(client: "BookingClient", path: str, params: Mapping[str, Any], li
         CliError: a cursor repeats, or a response is not a list.
     """
     query = {name: value for name, value in params.items() if value is not None}
-    seen: set[str] = set()
+    cursors: set[str] = set()
     while True:
         if limit is not None or "limit" not in query:
             query["limit"] = min(_PAGE_SIZE_MAX, _PAGE_SIZE_MAX if limit is None else limit)
@@ -230,9 +231,9 @@ def iter_pages(client: "BookingClient", path: str, params: Mapping[str, Any], li
         if not page["has_more"] or limit == 0:
             return
         cursor = page["next_cursor"]
-        if not cursor or cursor in seen:
+        if not cursor or cursor in cursors:
             raise CliError("The list's cursor is missing or repeats.", ExitCode.SERVER, code="unreadable_answer")
-        seen.add(cursor)
+        cursors.add(cursor)
         query["starting_after"] = cursor
 
 

@@ -28,9 +28,9 @@ def write_day(cli: Cli, day: str, experience_id: str | None) -> None:
     """Write the departures of a day."""
     params = {"date": day} | ({"experience_id": experience_id} if experience_id else {})
     with api_client.connect(cli) as client:
-        found = api_client.fetch_page(client, "departures", params)["data"]
-        found = with_titles(cli, client, found)
-    write(cli, found)
+        departures = api_client.fetch_page(client, "departures", params)["data"]
+        departures = with_titles(cli, client, departures)
+    write(cli, departures)
 
 
 def with_titles(cli: Cli, client: "BookingClient", departures: Sequence[Departure]) -> Sequence[Departure]:
@@ -46,7 +46,7 @@ def write(cli: Cli, departures: Sequence[Departure], *, limit: int | None = None
     """Write departures as a list, up to a number of them."""
     settings: dict[str, Any] = {"columns": COLUMNS}
     if cli.render.is_default_table:
-        departures = [{**each, "seats": _seats(each)} for each in departures]
+        departures = [{**departure, "seats": _seats(departure)} for departure in departures]
         settings = {"columns": TABLE, "truncated": TRUNCATED, "below": _ids}
     most = len(departures) if limit is None else limit
     cli.render.limited(departures, most, **settings, empty="No departure found.")
@@ -58,8 +58,8 @@ def _titles(client: "BookingClient", ids: Collection[str]) -> Mapping[str, str]:
 
     titles: dict[str, str] = {}
     try:
-        for each in _experiences(client, ids):
-            titles[each["id"]] = each["title"]
+        for experience in _experiences(client, ids):
+            titles[experience["id"]] = experience["title"]
             if titles.keys() >= set(ids):
                 break
     except PermissionDeniedError:
@@ -69,8 +69,8 @@ def _titles(client: "BookingClient", ids: Collection[str]) -> Mapping[str, str]:
 
 def _experiences(client: "BookingClient", ids: Collection[str]) -> Iterator[Mapping[str, Any]]:
     if len(ids) <= _SINGLE_REQUESTS_MAX:
-        for each in ids:
-            yield api_client.get(client, f"experiences/{each}")
+        for experience_id in ids:
+            yield api_client.get(client, f"experiences/{experience_id}")
         return
     yield from api_client.iter_items(client, "experiences", {})
 

@@ -91,7 +91,7 @@ def _from_status_error(error: "APIStatusError", not_found_hint: str | None) -> C
 
 def _is_event_type_error(error: "APIStatusError") -> bool:
     """Return whether an event type was refused. The service's message lists every type."""
-    return any(each.reason == "unknown_value" and _first(each.field) == "event_types" for each in error.details)
+    return any(detail.reason == "unknown_value" and _first(detail.field) == "event_types" for detail in error.details)
 
 
 def _first(field: str | None) -> str:

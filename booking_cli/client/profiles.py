@@ -53,9 +53,9 @@ class Profiles:
             CliError: there is no such profile.
         """
         if name not in self.by_name:
-            known = ", ".join(sorted(self.by_name)) or "none yet"
+            names = ", ".join(sorted(self.by_name)) or "none yet"
             raise CliError(
-                f"There is no profile {name}; there are: {known}.",
+                f"There is no profile {name}; there are: {names}.",
                 code="no_profile",
                 hint=f"booking login --profile {name}",
             )
@@ -67,8 +67,8 @@ class Profiles:
 
     def without(self, name: str) -> "Profiles":
         """Return the profiles without one."""
-        kept = {each: profile for each, profile in self.by_name.items() if each != name}
-        return Profiles(None if self.current == name else self.current, kept)
+        profiles = {key: profile for key, profile in self.by_name.items() if key != name}
+        return Profiles(None if self.current == name else self.current, profiles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ def chosen(cli: Cli) -> Choice:
     """Return the profile of this run: from --profile, BOOKING_PROFILE or `config use`, or the default."""
     if cli.options.profile:
         return Choice(checked_name(cli.options.profile), "--profile")
-    if named := os.environ.get(VARIABLE):
-        return Choice(checked_name(named), VARIABLE)
+    if name := os.environ.get(VARIABLE):
+        return Choice(checked_name(name), VARIABLE)
     if current := load().current:
         return Choice(current, "config use")
     return Choice(DEFAULT, "default")
@@ -170,13 +170,13 @@ def write_private(target: Path, text: str) -> None:
 
 
 def _read(document: Mapping[str, Any]) -> Profiles:
-    known = Profile.__slots__
-    found = {
-        checked_name(name): Profile(**{key: _text(key, fields[key]) for key in known if key in fields})
+    keys = Profile.__slots__
+    profiles = {
+        checked_name(name): Profile(**{key: _text(key, fields[key]) for key in keys if key in fields})
         for name, fields in document.get("profiles", {}).items()
     }
     current = document.get("current")
-    return Profiles(None if current is None else _text("current", current), found)
+    return Profiles(None if current is None else _text("current", current), profiles)
 
 
 def _text(key: str, value: Any) -> str:

@@ -44,9 +44,9 @@ def backup(
     settings = secret_keys.settings_with_secret_key()
     _check_database(cli, settings)
     with _translate_errors(), cli.render.progress("copying") as advance:
-        done = core.create(settings, file, force=force, advance=advance)
+        result = core.create(settings, file, force=force, advance=advance)
     key = secret_keys.load_installation(settings).secret_keys.first_id if settings.has_secret_key else None
-    cli.render.one({"file": str(file), "bytes": done.size, "revision": done.revision, "secret_key_id": key})
+    cli.render.one({"file": str(file), "bytes": result.size, "revision": result.revision, "secret_key_id": key})
     cli.render.note("The secret key is not in the backup: keep it in another place.")
 
 
@@ -110,21 +110,21 @@ def restore(
         _translate_errors(),
         cli.render.progress("copying") as advance,
     ):
-        done = core.restore(settings, file, force=force, advance=advance)
-        if done.warning:
-            cli.render.warn(done.warning)
+        result = core.restore(settings, file, force=force, advance=advance)
+        if result.warning:
+            cli.render.warn(result.warning)
         with storage.open_database(cli) as database:
             storage.record_change(database)
-    found = doctor.examine(cli)
+    findings = doctor.examine(cli)
     cli.render.one(
         {
             "file": str(file),
-            "bytes": done.size,
-            "revision": done.revision,
+            "bytes": result.size,
+            "revision": result.revision,
             "database_revision": storage.revision(settings),
-            "findings": [asdict(each) for each in found] if cli.render.is_json else len(found),
+            "findings": [asdict(finding) for finding in findings] if cli.render.is_json else len(findings),
         }
     )
-    if found and cli.render.is_default_table:
-        doctor.write(cli, found)
-    return doctor.exit_code(found)
+    if findings and cli.render.is_default_table:
+        doctor.write(cli, findings)
+    return doctor.exit_code(findings)

@@ -52,14 +52,14 @@ def create(cli: Cli, name: Annotated[str, argument("NAME", "The cell, as BOOKING
 
 def _shown(cell: "Cell") -> dict[str, Any]:
     """Return a cell as JSON, also a cell that cannot be reached."""
-    shown: dict[str, Any] = {"name": cell.name, "state": "unreachable", "organizations": None}
+    presented: dict[str, Any] = {"name": cell.name, "state": "unreachable", "organizations": None}
     try:
         with cells.translate_errors():
-            shown |= _state(cell)
+            presented |= _state(cell)
     except CliError as error:
         if error.code == "bad_cell":
             raise
-    return shown | {"location": storage.location(cell.settings)}
+    return presented | {"location": storage.location(cell.settings)}
 
 
 def _state(cell: "Cell") -> dict[str, Any]:

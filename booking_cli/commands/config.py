@@ -91,13 +91,13 @@ def get(
     Examples:
         booking config get base_url
     """
-    (found,) = (row for row in _current_settings(cli) if row["setting"] == setting)
-    if found["value"] is None:
+    (setting_row,) = (row for row in _current_settings(cli) if row["setting"] == setting)
+    if setting_row["value"] is None:
         raise CliError(f"{setting} is not set.", ExitCode.FAILED, code="not_set", hint="booking config show --origin")
     if cli.render.is_json_or_fields:
-        cli.render.one(found)
+        cli.render.one(setting_row)
     else:
-        cli.render.text(text_of(found["value"]))
+        cli.render.text(text_of(setting_row["value"]))
 
 
 @command(app, "path")

@@ -33,8 +33,8 @@ def upgrade(cli: Cli) -> None:
     for warning in storage.restrict_file_modes(settings):
         cli.render.warn(warning)
     if settings.cells and not settings.cell:
-        done = _upgrade_cells(cli, settings)
-        cli.render.many(done, tuple(done[0]), empty="")
+        rows = _upgrade_cells(cli, settings)
+        cli.render.many(rows, tuple(rows[0]), empty="")
     else:
         cli.render.one(_upgrade(cli, settings))
 
@@ -42,11 +42,11 @@ def upgrade(cli: Cli) -> None:
 def _upgrade(cli: Cli, settings: "Settings") -> dict[str, Any]:
     before = storage.revision(settings)
     storage.upgrade(settings)
-    shown = {"previous": before, "revision": storage.revision(settings)}
-    if shown["previous"] != shown["revision"]:
+    result = {"previous": before, "revision": storage.revision(settings)}
+    if result["previous"] != result["revision"]:
         with storage.open_audited(cli, settings) as database:
             storage.record_change(database)
-    return shown
+    return result
 
 
 def _upgrade_cells(cli: Cli, settings: "Settings") -> list[dict[str, Any]]:
@@ -55,20 +55,20 @@ def _upgrade_cells(cli: Cli, settings: "Settings") -> list[dict[str, Any]]:
     Raises:
         CliError: a cell was not upgraded.
     """
-    done: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     failed: CliError | None = None
     for cell in cells.every(settings):
         try:
             if not cell.is_first:
                 cells.require_created(cli, cell)
-            done.append({"cell": cell.name} | _upgrade(cli, cell.settings))
+            rows.append({"cell": cell.name} | _upgrade(cli, cell.settings))
         except CliError as error:
             cli.render.warn(f"cell {cell.name}: {error}")
             message = f"cell {cell.name}: {error}"
             failed = failed or CliError(message, error.exit_code, code=error.code, hint=error.hint)
     if failed:
         raise failed
-    return done
+    return rows
 
 
 @command(app, "current")

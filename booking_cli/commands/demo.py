@@ -89,12 +89,12 @@ def demo(
         service.prepare(settings)
         with storage.open_database(cli) as database:
             installation = secret_keys.load_installation(settings)
-            for each in organizations:
-                _create_missing(cli, database, installation, each)
+            for organization in organizations:
+                _create_missing(cli, database, installation, organization)
             database.write_once(lambda tx: demo_data.serve_at(tx, settings.public_url, port))
             key = _api_key(database, installation, organizations[0].slug)
             page = DemoPage(
-                slugs=[each.slug for each in organizations],
+                slugs=[organization.slug for organization in organizations],
                 key=key,
                 booking=_booking(database, installation, key),
                 guest_page=_guest_page(database, installation, key),
@@ -123,8 +123,8 @@ def _create_missing(cli: Cli, database: "Database", installation: "Installation"
     """Create a demo organization that does not exist. Example organizations get bookings and webhooks, too."""
     from booking_core import organizations
 
-    known = {each.slug for each in database.read(organizations.find)}
-    if demo.slug in known:
+    slugs = {stored.slug for stored in database.read(organizations.find)}
+    if demo.slug in slugs:
         return
     document = read_document(demo.catalogue)
     is_example = demo.catalogue.parent == EXAMPLES
@@ -132,7 +132,7 @@ def _create_missing(cli: Cli, database: "Database", installation: "Installation"
         document = demo_data.with_pictures(demo_data.shifted(document, datetime.now(UTC).date()))
     organization, _ = create_with_catalogue(cli, database, installation, demo, document)
     if is_example:
-        is_alone = known <= {each.slug for each in ORGANIZATIONS}
+        is_alone = slugs <= {example.slug for example in ORGANIZATIONS}
         demo_data.fill(database, installation, organization, is_alone=is_alone)
     cli.render.note(f"imported {demo.catalogue.name} for {demo.slug}")
 
@@ -182,8 +182,8 @@ def _guest_page(database: "Database", installation: "Installation", key: str) ->
 
     with database.reading() as tx:
         actor = keys.identify(tx, key, installation)
-        found = bookings.search(tx, actor, PageRequest(10, Order.DESC, None), bookings.Search())["data"]
-    return next((each["manage_url"] for each in found if each["manage_url"]), None)
+        newest = bookings.search(tx, actor, PageRequest(10, Order.DESC, None), bookings.Search())["data"]
+    return next((booking["manage_url"] for booking in newest if booking["manage_url"]), None)
 
 
 def _variables(settings: "Settings", key: str, base_url: str) -> dict[str, str]:

@@ -89,12 +89,12 @@ def list_(
             experience_id=stored_id(experience) if experience else None,
         )
 
-    found = transactions.read(cli, by_slug(org), query)
+    departures = transactions.read(cli, by_slug(org), query)
     if cli.render.is_default_table:
-        rows = [_table_row(each, is_one_day=last in (None, first)) for each in found]
+        rows = [_table_row(departure, is_one_day=last in (None, first)) for departure in departures]
         cli.render.many(rows, TABLE, empty="No departure found.", truncated=TRUNCATED)
     else:
-        cli.render.many(found, COLUMNS)
+        cli.render.many(departures, COLUMNS)
 
 
 def _table_row(departure: Json, *, is_one_day: bool) -> Json:
@@ -158,20 +158,20 @@ def manifest(
     """  # noqa: E501
     if as_csv + as_html + cli.render.is_json_or_fields > 1:
         raise CliError("--csv, --html and -o json or --fields exclude each other.")
-    found = _manifest(cli, departure_id, org, use_api=use_api)
+    data = _manifest(cli, departure_id, org, use_api=use_api)
     if as_csv:
-        cli.render.text(manifests.as_csv(found).rstrip("\r\n"))
+        cli.render.text(manifests.as_csv(data).rstrip("\r\n"))
     elif as_html:
-        cli.render.text(manifests.as_html(found).rstrip("\n"))
+        cli.render.text(manifests.as_html(data).rstrip("\n"))
     else:
-        manifests.write(cli, found)
+        manifests.write(cli, data)
 
 
 def _manifest(cli: Cli, departure_id: str, org: str | None, *, use_api: bool) -> Json:
     if not uses_database(cli, org, use_api=use_api):
         with api_client.connect(cli) as client:
-            shown: Json = api_client.get(client, f"departures/{departure_id}/manifest")
-        return shown
+            data: Json = api_client.get(client, f"departures/{departure_id}/manifest")
+        return data
     from booking_core import bookings
 
     organization, stored = _find(departure_id, org)
@@ -264,12 +264,12 @@ def cancel(
     """
     organization, stored = _find(departure_id, org)
     with transactions.open_session(cli) as session:
-        departure, found = cancellations.plan(session, organization, stored)
+        departure, affected = cancellations.plan(session, organization, stored)
         if not dry_run:
-            cli.confirm(_question(departure, found))
-            found = cancellations.cancel_all(cli, session, organization, stored, reason_code, expected=len(found))
+            cli.confirm(_question(departure, affected))
+            affected = cancellations.cancel_all(cli, session, organization, stored, reason_code, expected=len(affected))
             departure, _ = cancellations.plan(session, organization, stored)
-    _write_cancelled(cli, departure, found, dry_run=dry_run)
+    _write_cancelled(cli, departure, affected, dry_run=dry_run)
 
 
 def _question(departure: Mapping[str, Any], bookings: Sequence[Json]) -> str:
@@ -279,17 +279,17 @@ def _question(departure: Mapping[str, Any], bookings: Sequence[Json]) -> str:
     return f"Cancel the departure ({name}) and its {count}, and refund {refunds}? This cannot be undone."
 
 
-def _write_cancelled(cli: Cli, departure: Json, found: Sequence[Json], *, dry_run: bool) -> None:
+def _write_cancelled(cli: Cli, departure: Json, affected: Sequence[Json], *, dry_run: bool) -> None:
     """Write the bookings with their refunds; in the json modes the envelope also has the departure."""
-    refunds = cancellations.totals(found)
-    bookings = sorted(found, key=lambda each: each["booking_number"] or 0)
+    refunds = cancellations.totals(affected)
+    bookings = sorted(affected, key=lambda booking: booking["booking_number"] or 0)
     columns: Sequence[str] = BOOKINGS
     if cli.render.is_default_table:
-        columns, bookings = BOOKINGS_TABLE, [_booking_row(each) for each in bookings]
+        columns, bookings = BOOKINGS_TABLE, [_booking_row(booking) for booking in bookings]
     extra = {"departure": departure, "refunds": refunds, "dry_run": dry_run}
     cli.render.many(bookings, columns, empty="It has no bookings.", truncated=TRUNCATED, extra=extra)
-    cli.render.note(_summary(departure, len(found), cancellations.amounts_text(refunds), dry_run=dry_run))
-    cancelled_before = departure["bookings"]["cancelled"] - (0 if dry_run else len(found))
+    cli.render.note(_summary(departure, len(affected), cancellations.amounts_text(refunds), dry_run=dry_run))
+    cancelled_before = departure["bookings"]["cancelled"] - (0 if dry_run else len(affected))
     if cancelled_before:
         cli.render.note(f"{count_text(cancelled_before)} had been cancelled before.")
     note_dry_run(cli, dry_run)

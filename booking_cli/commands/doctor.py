@@ -44,12 +44,12 @@ def doctor(cli: Cli, org: OrgFilter = None) -> int:
         booking doctor
         booking doctor --org fjord-tours -o json
     """
-    found = examine(cli, org)
-    if found and cli.render.is_default_table:
-        write(cli, found)
+    findings = examine(cli, org)
+    if findings and cli.render.is_default_table:
+        write(cli, findings)
     else:
-        cli.render.many([asdict(each) for each in found], COLUMNS, empty="No problems found.")
-    return exit_code(found)
+        cli.render.many([asdict(finding) for finding in findings], COLUMNS, empty="No problems found.")
+    return exit_code(findings)
 
 
 def examine(cli: Cli, org: str | None = None) -> list["Finding"]:
@@ -63,9 +63,9 @@ def examine(cli: Cli, org: str | None = None) -> list["Finding"]:
     settings = storage.load_settings()
     if settings.cells and not settings.cell:
         by_cell = [_examine_cell(cli, cell, org) for cell in cells.every(settings)]
-        if org and not any(found is not None for found in by_cell):
+        if org and not any(findings is not None for findings in by_cell):
             raise NotFound(f"There is no organization {org!r}.")
-        return [each for found in by_cell for each in found or ()] + _settings_findings(settings)
+        return [finding for findings in by_cell for finding in findings or ()] + _settings_findings(settings)
     with storage.open_database(cli) as database:
         return _examine(cli, settings, database, org) + _settings_findings(settings)
 
@@ -79,7 +79,7 @@ def _examine_cell(cli: Cli, cell: "Cell", org: str | None) -> "list[Finding] | N
 
     try:
         with cells.open_database(cli, cell) as database:
-            if org and not any(each.slug == org for each in database.read(organizations.find)):
+            if org and not any(organization.slug == org for organization in database.read(organizations.find)):
                 return None
             cli.render.note(f"cell: {cell.name}, {storage.location(cell.settings)}")
             return _examine(cli, cell.settings, database, org)
@@ -101,17 +101,17 @@ def _examine(cli: Cli, settings: "Settings", database: "Database", org: str | No
         return database.read(lambda tx: checks.examine(tx, only, _check_options(settings), advance=advance))
 
 
-def write(cli: Cli, found: Sequence["Finding"]) -> None:
+def write(cli: Cli, findings: Sequence["Finding"]) -> None:
     """Write the findings as text, and their number as a note."""
-    write_findings(cli.render, found)
-    cli.render.note(summary(found))
+    write_findings(cli.render, findings)
+    cli.render.note(summary(findings))
 
 
-def exit_code(found: Sequence["Finding"]) -> ExitCode:
+def exit_code(findings: Sequence["Finding"]) -> ExitCode:
     """Return the exit code of `booking doctor` for these findings."""
-    if any(each.kind == "broken" for each in found):
+    if any(finding.kind == "broken" for finding in findings):
         return ExitCode.FAILED
-    return ExitCode.NEEDS_PERSON if found else ExitCode.OK
+    return ExitCode.NEEDS_PERSON if findings else ExitCode.OK
 
 
 def _settings_findings(settings: "Settings") -> list["Finding"]:
@@ -165,10 +165,10 @@ _STEP = re.compile(", (then|or) ")
 """The separator between the commands of a remedy."""
 
 
-def write_findings(render: Renderer, found: Sequence["Finding"]) -> None:
+def write_findings(render: Renderer, all_findings: Sequence["Finding"]) -> None:
     """Write the findings as text, broken data first."""
     width = min(shutil.get_terminal_size().columns, _WIDTH_MAX)
-    by_kind = groupby(sorted(found, key=lambda each: each.kind), key=lambda each: each.kind)
+    by_kind = groupby(sorted(all_findings, key=lambda finding: finding.kind), key=lambda finding: finding.kind)
     for number, (kind, section) in enumerate(by_kind):
         findings = list(section)
         if number:
@@ -178,10 +178,10 @@ def write_findings(render: Renderer, found: Sequence["Finding"]) -> None:
             render.text(line)
 
 
-def summary(found: Sequence["Finding"]) -> str:
+def summary(findings: Sequence["Finding"]) -> str:
     """Return the number of findings of each kind as a sentence."""
-    broken = sum(each.kind == "broken" for each in found)
-    waiting = len(found) - broken
+    broken = sum(finding.kind == "broken" for finding in findings)
+    waiting = len(findings) - broken
     parts = []
     if broken:
         parts.append(f"{broken} {'finding is' if broken == 1 else 'findings are'} about broken data (exit code 1)")
@@ -192,18 +192,18 @@ def summary(found: Sequence["Finding"]) -> str:
 
 
 def _section(findings: Sequence["Finding"], width: int) -> Iterator[str]:
-    for invariant, group in groupby(findings, key=lambda each: each.invariant):
-        each = list(group)
+    for invariant, group in groupby(findings, key=lambda finding: finding.invariant):
+        members = list(group)
         yield ""
         yield from _wrapped(_sentence(invariant), width, "  ")
-        yield from _group(each[:SHOWN_MAX], width)
-        if len(each) > SHOWN_MAX:
-            yield f"    and {len(each) - SHOWN_MAX} more: -o json lists all of them"
+        yield from _group(members[:SHOWN_MAX], width)
+        if len(members) > SHOWN_MAX:
+            yield f"    and {len(members) - SHOWN_MAX} more: -o json lists all of them"
 
 
 def _group(findings: Sequence["Finding"], width: int) -> Iterator[str]:
     """Yield the findings of one invariant. A remedy shared by several is written once."""
-    for remedy, group in groupby(findings, key=lambda each: each.remedy):
+    for remedy, group in groupby(findings, key=lambda finding: finding.remedy):
         for finding in group:
             yield "    " + "  ".join(filter(None, (text_of(finding.organization), text_of(finding.subject))))
             yield from _wrapped(text_of(finding.message), width, "      ")

@@ -110,12 +110,12 @@ def tail(
         # At least one is requested, since --follow begins after the newest event.
         last = _last(client, params, None if since else max(lines, 1))
         newest = last[-1] if last else None
-        shown = last if since else last[len(last) - min(lines, len(last)) :]
+        past = last if since else last[len(last) - min(lines, len(last)) :]
         if not follow:
-            cli.render.many(shown, tuple(STREAM_COLUMNS), empty="No event found.")
+            cli.render.many(past, tuple(STREAM_COLUMNS), empty="No event found.")
             return
         with Stream(cli, STREAM_COLUMNS, "waiting for events; Ctrl-C to stop") as stream, _report_outages(stream):
-            for event in itertools.chain(shown, _follow(client, event_types.feed_filter(types), newest, since)):
+            for event in itertools.chain(past, _follow(client, event_types.feed_filter(types), newest, since)):
                 stream.show(event)
 
 

@@ -99,19 +99,19 @@ def _command_help(ctx: typer.Context, words: Sequence[str]) -> str:
     Raises:
         CliError: there is no such command; the closest name is suggested.
     """
-    found: Any = ctx.find_root()
-    command: Any = found.command
+    context: Any = ctx.find_root()
+    command: Any = context.command
     for word in words:
-        known = command.list_commands(found) if hasattr(command, "list_commands") else []
-        if word not in known:
-            raise CliError(_unknown(word, found.command_path, known), hint="list the commands with booking help")
-        command = command.get_command(found, word)
-        found = command.context_class(command, parent=found, info_name=word)
-    return str(command.get_help(found)).rstrip()
+        names = command.list_commands(context) if hasattr(command, "list_commands") else []
+        if word not in names:
+            raise CliError(_unknown(word, context.command_path, names), hint="list the commands with booking help")
+        command = command.get_command(context, word)
+        context = command.context_class(command, parent=context, info_name=word)
+    return str(command.get_help(context)).rstrip()
 
 
-def _unknown(word: str, path: str, known: Sequence[str]) -> str:
-    choices = (*known, *TOPICS) if path == "booking" else tuple(known)
+def _unknown(word: str, path: str, names: Sequence[str]) -> str:
+    choices = (*names, *TOPICS) if path == "booking" else tuple(names)
     suggestion = closest(word, choices)
     message = f"There is no help about {' '.join((path, word)).removeprefix('booking ')!r}."
     return f"{message} Did you mean {suggestion!r}?" if suggestion else message

@@ -100,20 +100,20 @@ def list_(cli: Cli, org: Org) -> None:
         with database.reading() as tx:
             organization = organizations.get(tx, slug=org)
             now = organization.instant(tx.now())
-            found = [_key_object(key, organization, now) for key in keys.find(tx, organization)]
+            rows = [_key_object(key, organization, now) for key in keys.find(tx, organization)]
     storage.note_organization(cli, organization)
     empty = f"{org} has no key yet: booking keys create --org {org} --name NAME"
     if cli.render.is_default_table:
-        found = [each | {"scopes": _scopes_text(each["scopes"])} for each in found]
+        rows = [row | {"scopes": _scopes_text(row["scopes"])} for row in rows]
     columns = TABLE if cli.render.is_default_table else COLUMNS
-    cli.render.many(found, columns, truncated=TRUNCATED, empty=empty)
+    cli.render.many(rows, columns, truncated=TRUNCATED, empty=empty)
 
 
 def _scopes_text(scopes: Sequence[str]) -> str:
     """Return the scopes with a word for those that a new key has."""
     from booking_core.models.scopes import READ_SCOPES
 
-    rest = [each for each in scopes if each not in READ_SCOPES]
+    rest = [scope for scope in scopes if scope not in READ_SCOPES]
     return ", ".join(["all read", *rest] if set(scopes) >= READ_SCOPES else scopes)
 
 
@@ -237,10 +237,10 @@ def _key(cli: Cli, reference: str) -> "Iterator[tuple[Database, ApiKey, Organiza
         yield database, key, organization
 
 
-def _scopes(named: Sequence[str] | None, *, all_read: bool) -> list[str]:
+def _scopes(scopes: Sequence[str] | None, *, all_read: bool) -> list[str]:
     from booking_core.models.scopes import READ_SCOPES
 
-    return [*(named or ()), *(READ_SCOPES if all_read else ())]
+    return [*(scopes or ()), *(READ_SCOPES if all_read else ())]
 
 
 def _cell() -> str:

@@ -59,11 +59,12 @@ def list_(
     """
     from booking_core import notifications
 
-    wanted = notifications.MailStatus(status) if status else None
+    mail_status = notifications.MailStatus(status) if status else None
     storage.write_list(
         cli,
         lambda tx, organization, most: [
-            notifications.present(*each) for each in notifications.find(tx, organization, status=wanted, limit=most)
+            notifications.present(*mail)
+            for mail in notifications.find(tx, organization, status=mail_status, limit=most)
         ],
         org,
         limit,
@@ -122,22 +123,22 @@ def _retry_ids(cli: Cli, database: "Database", mail_ids: list[str], *, anyway: b
     from booking_core import notifications
 
     queued = database.write(lambda tx: notifications.retry(tx, mail_ids, anyway=anyway))
-    cli.render.many([notifications.present(*each) for each in queued], COLUMNS, truncated=TRUNCATED)
+    cli.render.many([notifications.present(*mail) for mail in queued], COLUMNS, truncated=TRUNCATED)
 
 
 def _retry_failed(cli: Cli, database: "Database", org: str | None, *, anyway: bool) -> None:
     from booking_core import notifications
     from booking_core.base.errors import Conflict
 
-    found = database.read(lambda tx: notifications.find_failed(tx, organization_filter(tx, org)))
+    failed = database.read(lambda tx: notifications.find_failed(tx, organization_filter(tx, org)))
     results: list[RetryResult] = []
-    for start in range(0, len(found), BATCH_SIZE):
-        results += _retry_each(database, found[start : start + BATCH_SIZE], anyway=anyway)
-    queued = [notifications.present(*each) for each in results if not isinstance(each, Conflict)]
-    skipped = [detail for each in results if isinstance(each, Conflict) for detail in each.details]
-    extra = {"left": [each.to_json() for each in skipped]}
+    for start in range(0, len(failed), BATCH_SIZE):
+        results += _retry_each(database, failed[start : start + BATCH_SIZE], anyway=anyway)
+    queued = [notifications.present(*result) for result in results if not isinstance(result, Conflict)]
+    skipped = [detail for result in results if isinstance(result, Conflict) for detail in result.details]
+    extra = {"left": [detail.to_json() for detail in skipped]}
     cli.render.many(queued, COLUMNS, truncated=TRUNCATED, empty="No mail was queued again.", extra=extra)
-    for reason, count in Counter(each.reason for each in skipped).items():
+    for reason, count in Counter(detail.reason for detail in skipped).items():
         cli.render.note(f"{count} skipped: {SKIPPED.get(reason, reason)}")
 
 

@@ -39,7 +39,7 @@ def write(cli: Cli, manifest: Item) -> None:
         return
     data = manifest["data"]
     if cli.render.format == "tsv" and not cli.render.fields:
-        data = [{**each, "guests": _party(each), "add_ons": _add_ons(each)} for each in data]
+        data = [{**entry, "guests": _party(entry), "add_ons": _add_ons(entry)} for entry in data]
     extra = {"departure": manifest["departure"], "totals": manifest["totals"]}
     cli.render.many(data, COLUMNS, empty="There are no guests.", extra=extra)
 
@@ -60,15 +60,15 @@ def lines(manifest: Item, width: int) -> Iterator[str]:
     if not data:
         yield "There are no guests."
         return
-    number = max(len("#"), *(len(str(each["booking_number"] or "")) for each in data))
-    unpaid = max(len("unpaid"), *(len(_unpaid(each)) for each in data))
-    left = max(2 * _NAME_MIN, width - number - unpaid - 6)
-    name = min(max(_NAME_MIN, *(len(_name(each)) for each in data)), left // 2)
-    party = min(max(_NAME_MIN, *(len(_party_and_add_ons(each)) for each in data)), left - name)
+    number = max(len("#"), *(len(str(entry["booking_number"] or "")) for entry in data))
+    unpaid = max(len("unpaid"), *(len(_unpaid(entry)) for entry in data))
+    rest = max(2 * _NAME_MIN, width - number - unpaid - 6)
+    name = min(max(_NAME_MIN, *(len(_name(entry)) for entry in data)), rest // 2)
+    party = min(max(_NAME_MIN, *(len(_party_and_add_ons(entry)) for entry in data)), rest - name)
     widths = (number, name, party, unpaid)
     yield _row(("#", "guest", "party", "unpaid"), widths)
-    for each in data:
-        yield from _block(each, widths, width)
+    for entry in data:
+        yield from _block(entry, widths, width)
 
 
 def _header(manifest: Item, width: int) -> Iterator[str]:
@@ -77,7 +77,7 @@ def _header(manifest: Item, width: int) -> Iterator[str]:
     yield from textwrap.wrap(f"{title}, {_when(departure)} ({state})", width)
     sold = f"{departure['seats_sold']} of {departure['seats_total']} seats sold"
     sums = [sold, _counted(totals["guests"]), _counted(totals["add_ons"])]
-    sums += [f"unpaid {grouped_money(each)}" for each in totals["unpaid"]]
+    sums += [f"unpaid {grouped_money(amount)}" for amount in totals["unpaid"]]
     yield from textwrap.wrap("; ".join(filter(None, sums)), width)
     yield ""
 

@@ -66,12 +66,12 @@ def _open_for_creation(cli: Cli, slug: str, name: str | None) -> Iterator["Datab
         with storage.open_database(cli) as database:
             yield database
         return
-    wanted = cells.get(settings, name or settings.cell or FIRST_CELL)
+    target = cells.get(settings, name or settings.cell or FIRST_CELL)
     for cell in cells.every(settings):
-        if cell.name != wanted.name:
+        if cell.name != target.name:
             _refuse_taken(cli, cell, slug)
-    with cells.open_database(cli, wanted) as database:
-        storage.note_database(cli, wanted.settings)
+    with cells.open_database(cli, target) as database:
+        storage.note_database(cli, target.settings)
         yield database
 
 
@@ -79,7 +79,7 @@ def _refuse_taken(cli: Cli, cell: "Cell", slug: str) -> None:
     from booking_core import organizations
 
     with cells.open_database(cli, cell) as database:
-        if any(each.slug == slug for each in database.read(organizations.find)):
+        if any(organization.slug == slug for organization in database.read(organizations.find)):
             raise CliError(
                 f"There is an organization {slug} already, in the cell {cell.name}.",
                 ExitCode.CONFLICT,
@@ -97,15 +97,15 @@ def list_(cli: Cli) -> None:
         booking orgs list --fields slug
     """
     settings = storage.load_settings()
-    found = []
+    rows = []
     for cell in cells.every(settings):
         with cells.open_database(cli, cell) if settings.cells else storage.open_database(cli) as database:
             from booking_core import organizations
 
-            of_cell = [organizations.present(each) for each in database.read(organizations.find)]
-            found += [each | {"cell": cell.name} for each in of_cell] if settings.cells else of_cell
+            of_cell = [organizations.present(organization) for organization in database.read(organizations.find)]
+            rows += [row | {"cell": cell.name} for row in of_cell] if settings.cells else of_cell
     cli.render.many(
-        found, COLUMNS, truncated=TRUNCATED, empty="There is no organization yet: booking orgs create --help"
+        rows, COLUMNS, truncated=TRUNCATED, empty="There is no organization yet: booking orgs create --help"
     )
 
 
@@ -119,9 +119,9 @@ def show(cli: Cli, slug: Slug) -> None:
     with storage.open_database(cli) as database:
         from booking_core import organizations
 
-        found = database.read(lambda tx: organizations.get(tx, slug=slug))
-        storage.note_organization(cli, found)
-        cli.render.one(_with_settings(found))
+        organization = database.read(lambda tx: organizations.get(tx, slug=slug))
+        storage.note_organization(cli, organization)
+        cli.render.one(_with_settings(organization))
 
 
 @command(app, "set", shape="organization_settings", changes=True)
@@ -170,9 +170,9 @@ def set_(
     with storage.open_database(cli) as database:
         from booking_core import organizations
 
-        found = database.read(lambda tx: organizations.get(tx, slug=slug))
-        storage.note_organization(cli, found)
-        with _suggest_keys(texts, tuple(organizations.present_settings(found))):
+        organization = database.read(lambda tx: organizations.get(tx, slug=slug))
+        storage.note_organization(cli, organization)
+        with _suggest_keys(texts, tuple(organizations.present_settings(organization))):
             changed = database.write(
                 lambda tx: organizations.set_settings(tx, organizations.get(tx, slug=slug), texts, now=tx.now())
             )
@@ -213,14 +213,16 @@ def notify_email(
 
 
 @contextmanager
-def _suggest_keys(keys: Iterable[str], known: Sequence[str]) -> Iterator[None]:
+def _suggest_keys(keys: Iterable[str], setting_keys: Sequence[str]) -> Iterator[None]:
     """Suggest the closest keys in the hint of a validation error."""
     from booking_core.base.errors import Malformed
 
     try:
         yield
     except Malformed as error:
-        suggestions = [found for key in keys if key not in known and (found := closest(key, known))]
+        suggestions = [
+            suggestion for key in keys if key not in setting_keys and (suggestion := closest(key, setting_keys))
+        ]
         if not suggestions:
             raise
         details = [detail.to_json() for detail in error.details]

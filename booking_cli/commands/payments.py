@@ -77,8 +77,8 @@ def list_(cli: Cli, booking: options.BookingRef, org: options.OrgOfBooking = Non
     from booking_core import bookings, payments
 
     def change(tx: "Tx", actor: "Actor", booking_id: str) -> list[dict[str, Any]]:
-        found = payments.find_records(tx, actor.organization, bookings.lock(tx, actor, booking_id).row.id)
-        return [payments.present_record(each, actor.organization) for each in found]
+        records = payments.find_records(tx, actor.organization, bookings.lock(tx, actor, booking_id).row.id)
+        return [payments.present_record(record, actor.organization) for record in records]
 
     records = staff_bookings.change_booking(cli, booking, org, change)
     cli.render.many(records, COLUMNS, empty="No payment was recorded.", wrapped=("note",))
@@ -130,7 +130,7 @@ def due(
             organization, at = organizations.get(tx, slug=org), tx.now()
             payment_method = PaymentMethod(method) if method else None
             rows = payments.find_due(tx, organization, method=payment_method, overdue=overdue, limit=limit + 1)
-            return [payments.present_due(each, organization, at) for each in rows]
+            return [payments.present_due(row, organization, at) for row in rows]
 
         unpaid = database.read(query)
     cli.render.limited(unpaid, limit, DUE_COLUMNS, empty="Nothing is unpaid.", truncated=DUE_TRUNCATED)

@@ -80,8 +80,8 @@ def list_(
 
         refund_filter = payments.RefundFilter(status) if status else None
         return [
-            payments.present_refund(*each)
-            for each in payments.find_refunds(tx, organization, status=refund_filter, limit=most)
+            payments.present_refund(*refund)
+            for refund in payments.find_refunds(tx, organization, status=refund_filter, limit=most)
         ]
 
     storage.write_list(cli, find, org, limit, COLUMNS, empty="No refund found.", truncated={"customer.name": 16})
@@ -120,11 +120,11 @@ def retry(cli: Cli, refund_id: RefundId, org: OrgOfBooking = None) -> None:
 
     has_gateway = storage.load_settings().stripe_api_key is not None
 
-    def reopen(tx: "Tx", actor: "Actor", found: str) -> Any:
+    def reopen(tx: "Tx", actor: "Actor", refund_id: str) -> Any:
         nonlocal has_gateway
         organization = actor.organization
         has_gateway = has_gateway or organization.is_sandbox or stripe_accounts.exists(tx, organization.id)
-        return payments.reopen_refund(tx, actor, found)
+        return payments.reopen_refund(tx, actor, refund_id)
 
     cli.render.one(_change(cli, refund_id, org, reopen))
     cli.render.note("Queued: a worker sends it.")
@@ -149,12 +149,12 @@ def settle(cli: Cli, refund_id: RefundId, note: Note, amount: SettledAmount = No
     """  # noqa: E501
     from booking_core import bookings, payments
 
-    def change(tx: "Tx", actor: "Actor", found: str) -> Any:
+    def change(tx: "Tx", actor: "Actor", refund_id: str) -> Any:
         if amount is None:
-            return bookings.settle_refund(tx, actor, found, note=note)
-        due = payments.get_refund(tx, actor.organization, found)
+            return bookings.settle_refund(tx, actor, refund_id, note=note)
+        due = payments.get_refund(tx, actor.organization, refund_id)
         minor = parse_amount(amount, due.currency)
-        settled = bookings.settle_refund(tx, actor, found, note=note, amount_minor=minor)
+        settled = bookings.settle_refund(tx, actor, refund_id, note=note, amount_minor=minor)
         amounts.require_intended(cli, amount, minor, due.amount_minor, due.currency)
         return settled
 
@@ -201,8 +201,8 @@ def _change(cli: Cli, reference: str, org: str | None, change_refund: "Callable[
     from booking_core import payments
 
     def change(tx: "Tx", actor: "Actor") -> Any:
-        found = _find(tx, reference, org)[0].id
-        return payments.present_refund(change_refund(tx, actor, found), actor.organization)
+        refund_id = _find(tx, reference, org)[0].id
+        return payments.present_refund(change_refund(tx, actor, refund_id), actor.organization)
 
     return transactions.change(cli, lambda tx: _find(tx, reference, org)[1], change)
 

@@ -68,38 +68,38 @@ def report(
         today = zone.wall(actor.at).date()
         begin = date.fromisoformat(first) if first else today - timedelta(DAYS)
         end = date.fromisoformat(last) if last else today + timedelta(DAYS)
-        found = bookings.get_report(tx, actor, date_from=begin, date_to=end)
-        return found | {"webhooks": webhooks.count_deliveries(tx, actor, since=zone.day_start(begin))}
+        data = bookings.get_report(tx, actor, date_from=begin, date_to=end)
+        return data | {"webhooks": webhooks.count_deliveries(tx, actor, since=zone.day_start(begin))}
 
-    found = transactions.read(cli, by_slug(org), query)
+    data = transactions.read(cli, by_slug(org), query)
     if html:
-        _write_page(cli, html, found)
+        _write_page(cli, html, data)
     if cli.render.is_default_table:
-        _write(cli, found)
+        _write(cli, data)
     elif cli.render.format == "tsv" and not cli.render.fields:
-        cli.render.many(list(_lines(found)), COLUMNS)
+        cli.render.many(list(_lines(data)), COLUMNS)
     else:
-        cli.render.one(found)
+        cli.render.one(data)
 
 
-def _write_page(cli: Cli, file: Path, found: Json) -> None:
+def _write_page(cli: Cli, file: Path, data: Json) -> None:
     """Write the page for its owner alone: it has sales, and URLs of webhooks."""
     from booking_core.base import private_files
 
     try:
-        private_files.replace(file, _page(found).encode())
+        private_files.replace(file, _page(data).encode())
     except OSError as error:
         raise bad_file(file, f"cannot be written: {error.strerror}") from None
     cli.render.note(f"wrote {file}")
 
 
-def _page(found: Json) -> str:
+def _page(data: Json) -> str:
     """Return the report as a page in one file."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["amounts"] = _amounts
-    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(found, states=STATES)
+    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(data, states=STATES)
 
 
 def _amounts(amounts: Sequence[Json]) -> str:
@@ -111,39 +111,39 @@ def _amount(amounts: Sequence[Json]) -> Json | str:
     return amounts[0] if len(amounts) == 1 else _amounts(amounts)
 
 
-def _lines(found: Json) -> Iterator[Json]:
+def _lines(data: Json) -> Iterator[Json]:
     """Yield a line for each number of the report; one of sales for each currency."""
     for section, name in (("days", "date"), ("experiences", "title"), ("cancellations", "reason")):
-        for each in found[section]:
-            for amount in each["amounts"] or [None]:
-                yield each | {"section": section, "name": each[name], "count": each["bookings"], "amount": amount}
-    for each in found["occupancy"]:
-        seats = {"seats": each["seats_sold"], "seats_total": each["seats_total"]}
-        yield {"section": "occupancy", "name": each["date"], "count": each["departures"], **seats}
-    for each in found["webhooks"]:
+        for row in data[section]:
+            for amount in row["amounts"] or [None]:
+                yield row | {"section": section, "name": row[name], "count": row["bookings"], "amount": amount}
+    for row in data["occupancy"]:
+        seats = {"seats": row["seats_sold"], "seats_total": row["seats_total"]}
+        yield {"section": "occupancy", "name": row["date"], "count": row["departures"], **seats}
+    for row in data["webhooks"]:
         for state in STATES:
-            yield {"section": "webhooks", "name": each["url"], "state": state, "count": each["deliveries"][state]}
+            yield {"section": "webhooks", "name": row["url"], "state": state, "count": row["deliveries"][state]}
 
 
 # On a terminal ---------------------------------------------------------------------------------------------------
 
 
-def _write(cli: Cli, found: Json) -> None:
-    render, totals = cli.render, found["totals"]
+def _write(cli: Cli, data: Json) -> None:
+    render, totals = cli.render, data["totals"]
     render.heading(
-        f"{found['organization']['name']}, {found['from']} to {found['to']}, {found['organization']['timezone']}"
+        f"{data['organization']['name']}, {data['from']} to {data['to']}, {data['organization']['timezone']}"
     )
-    for text in _chart([(each["date"], each["bookings"]) for each in found["days"]]):
+    for text in _chart([(row["date"], row["bookings"]) for row in data["days"]]):
         render.text(text)
     states = f"{totals['pending']} pending, {totals['cancelled']} cancelled"
     render.text(f"{totals['bookings']} sales, {totals['seats']} seats, {_amounts(totals['amounts'])}; {states}")
-    _write_section(cli, "Sales by experience", found["experiences"], "title")
-    _write_section(cli, "Cancellations", found["cancellations"], "reason")
-    _write_occupancy(cli, found)
-    if found["webhooks"]:
+    _write_section(cli, "Sales by experience", data["experiences"], "title")
+    _write_section(cli, "Cancellations", data["cancellations"], "reason")
+    _write_occupancy(cli, data)
+    if data["webhooks"]:
         render.text("")
         render.heading("Webhook deliveries")
-        rows = [_webhook(each) for each in found["webhooks"]]
+        rows = [_webhook(endpoint) for endpoint in data["webhooks"]]
         render.many(rows, ("endpoint", *STATES, "share"), truncated={"endpoint": _TITLE})
 
 
@@ -156,7 +156,7 @@ def _chart(values: Sequence[tuple[str, int]]) -> Iterator[str]:
     groups = [values[start : start + per] for start in range(0, len(values), per)]
     sums = [sum(number for _, number in group) for group in groups]
     for level in reversed(range(_CHART_HEIGHT)):
-        cells = (block(each * _CHART_HEIGHT - level * max(sums), max(sums)) * wide for each in sums)
+        cells = (block(total * _CHART_HEIGHT - level * max(sums), max(sums)) * wide for total in sums)
         yield "".join(cells).rstrip() or "."
     axis = "".join(f"{group[0][0][5:]:<{7 * wide}}" for group in groups[::7])
     yield axis.rstrip() + f"   highest: {max(sums)} sales"
@@ -164,25 +164,28 @@ def _chart(values: Sequence[tuple[str, int]]) -> Iterator[str]:
 
 def _write_section(cli: Cli, title: str, rows: Sequence[Json], name: str) -> None:
     """Write the rows that have bookings, each with a bar of its share of the largest."""
-    most = max((each["bookings"] for each in rows), default=0)
-    shown = [
-        {name: each[name], "bookings": each["bookings"], "seats": each["seats"], "amount": _amount(each["amounts"])}
-        | {"share": bar(each["bookings"], most, _BAR_WIDTH)}
-        for each in rows
-        if each["bookings"]
+    most = max((row["bookings"] for row in rows), default=0)
+    entries = [
+        {name: row[name], "bookings": row["bookings"], "seats": row["seats"], "amount": _amount(row["amounts"])}
+        | {"share": bar(row["bookings"], most, _BAR_WIDTH)}
+        for row in rows
+        if row["bookings"]
     ]
     cli.render.text("")
     cli.render.heading(title)
-    cli.render.many(shown, (name, "bookings", "seats", "share", "amount"), empty="None.", truncated={name: _TITLE})
+    cli.render.many(entries, (name, "bookings", "seats", "share", "amount"), empty="None.", truncated={name: _TITLE})
 
 
-def _write_occupancy(cli: Cli, found: Json) -> None:
+def _write_occupancy(cli: Cli, data: Json) -> None:
     """Write a strip for each experience: a space for days without departures, else a block of the seats sold. In a long
     window a block has several days: the strip fits into 80 columns."""
-    per = -(-len(found["occupancy"]) // _STRIP_WIDTH)
+    per = -(-len(data["occupancy"]) // _STRIP_WIDTH)
     cli.render.text("")
     cli.render.heading("Seats sold from today on" + (f", {per} days in a block" if per > 1 else ""))
-    strips = [("all", found["occupancy"]), *((each["title"], each["occupancy"]) for each in found["experiences"])]
+    strips = [
+        ("all", data["occupancy"]),
+        *((experience["title"], experience["occupancy"]) for experience in data["experiences"]),
+    ]
     rows = []
     for title, days in strips:
         sold, total = _seats(days)
@@ -193,7 +196,7 @@ def _write_occupancy(cli: Cli, found: Json) -> None:
 
 
 def _seats(days: Sequence[Json]) -> tuple[int, int]:
-    return sum(each["seats_sold"] for each in days), sum(each["seats_total"] for each in days)
+    return sum(day["seats_sold"] for day in days), sum(day["seats_total"] for day in days)
 
 
 def _webhook(endpoint: Json) -> Json:

@@ -45,7 +45,7 @@ def status(cli: Cli) -> None:
         counts = secret_keys.status(database, installation.secret_keys)
     keys = _keys(installation, counts)
     cli.render.many(
-        [_row(installation, each) for each in counts], COLUMNS, empty="Nothing is sealed yet.", extra={"keys": keys}
+        [_row(installation, count) for count in counts], COLUMNS, empty="Nothing is sealed yet.", extra={"keys": keys}
     )
     for key in keys:
         _note(cli, key)
@@ -77,15 +77,15 @@ def reseal(
         from booking_core.upkeep import secret_keys
 
         keys = _installation(database).secret_keys
-        done = secret_keys.reseal(database, keys, progress=advance)
+        outcomes = secret_keys.reseal(database, keys, progress=advance)
         rows: list[dict[str, Any]] = [
-            {"kind": each.kind, "resealed": each.resealed, "lost": each.lost} for each in done
+            {"kind": outcome.kind, "resealed": outcome.resealed, "lost": outcome.lost} for outcome in outcomes
         ]
         if new_links:
-            made = secret_keys.make_new_links(database, keys)
-            rows.append({"kind": "guest_link", "resealed": made, "lost": 0})
+            count = secret_keys.make_new_links(database, keys)
+            rows.append({"kind": "guest_link", "resealed": count, "lost": 0})
     cli.render.many(rows, RESEALED)
-    lost = sum(each.lost for each in done)
+    lost = sum(outcome.lost for outcome in outcomes)
     if lost:
         cli.render.warn(f"{lost} values are sealed with a key that is not in BOOKING_SECRET_KEY.")
     cli.render.note("See which keys can be removed: booking secrets status")
@@ -116,20 +116,20 @@ def _row(installation: "Installation", count: "Count") -> dict[str, Any]:
 
 def _keys(installation: "Installation", counts: "list[Count]") -> list[dict[str, Any]]:
     """Return the keys of the list and the missing ones, with the number of values that need each."""
-    needed: Counter[str] = Counter()
+    values_by_key: Counter[str] = Counter()
     for count in counts:
         if count.key_id:
-            needed[count.key_id] += count.values
-    ids = [*installation.secret_keys.ids, *sorted(set(needed).difference(installation.secret_keys.ids))]
+            values_by_key[count.key_id] += count.values
+    ids = [*installation.secret_keys.ids, *sorted(set(values_by_key).difference(installation.secret_keys.ids))]
     first = installation.secret_keys.first_id
     return [
         {
-            "key_id": each,
-            "place": _place(installation, each),
-            "values": needed[each],
-            "can_be_dropped": each != first and not needed[each],
+            "key_id": key_id,
+            "place": _place(installation, key_id),
+            "values": values_by_key[key_id],
+            "can_be_dropped": key_id != first and not values_by_key[key_id],
         }
-        for each in ids
+        for key_id in ids
     ]
 
 

@@ -56,12 +56,12 @@ def hold(
     for_s = duration_us(length) // 1_000_000
     from booking_core.bookings import storefront
 
-    held = transactions.change(
+    result = transactions.change(
         cli,
         by_slug(org),
         lambda tx, actor: storefront.hold(tx, actor, stored_id(departure, "departure"), seats, for_s=for_s),
     )
-    cli.render.one(held)
+    cli.render.one(result)
 
 
 @command(app, "release", shape="guest_hold", changes=True)

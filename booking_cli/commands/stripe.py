@@ -111,8 +111,8 @@ def payments(
     """
     from booking_core.bookings import checkouts
 
-    found = transactions.read(cli, by_slug(org), partial(checkouts.find_intents, state=state, limit=limit))
-    cli.render.many(found, COLUMNS, empty="No payment found.")
+    rows = transactions.read(cli, by_slug(org), partial(checkouts.find_intents, state=state, limit=limit))
+    cli.render.many(rows, COLUMNS, empty="No payment found.")
 
 
 @command(app, "resolve", shape="stripe_payment", changes=True)

@@ -28,7 +28,7 @@ def require_intended(cli: Cli, text: str, minor: int, open_minor: int, currency:
     if "." in text or factor == 1 or not minor:
         return
     if minor * factor == open_minor or minor * _UNLIKELY < open_minor:
-        read, other, open_ = (grouped_money(_amount(each, currency)) for each in (minor, minor * factor, open_minor))
+        read, other, open_ = (grouped_money(_amount(value, currency)) for value in (minor, minor * factor, open_minor))
         written = f"{minor}.{str(factor)[1:]}"
         cli.require_answer(
             f"{text} has no decimal point, so it is {read}; {other} is written {written}. Record {read} of {open_}?"

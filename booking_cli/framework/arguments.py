@@ -101,15 +101,15 @@ def texts_by_name(texts: list[str]) -> dict[str, str]:
     Raises:
         BadParameter: a text has another form, or a name occurs twice.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise typer.BadParameter(f"{text!r} is not NAME=TEXT, such as channel=acme.")
-        if name in found:
+        if name in values:
             raise typer.BadParameter(f"{name!r} is given twice.")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def idempotency_key(text: str) -> str:

@@ -192,9 +192,11 @@ class Command(TyperCommand):
     @property
     def full_example(self) -> str:
         """Return the first example that has each required option, on one line and without its remark."""
-        needed = [param.opts[0] for param in self.own_params if param.required and param.param_type_name == "option"]
+        required_options = [
+            param.opts[0] for param in self.own_params if param.required and param.param_type_name == "option"
+        ]
         examples = re.sub(r" \\\n +", " ", "\n".join(self.examples)).splitlines()
-        full = (line for line in examples if all(re.search(rf" {option}\b", line) for option in needed))
+        full = (line for line in examples if all(re.search(rf" {option}\b", line) for option in required_options))
         return next(full, examples[0]).partition("     (")[0]
 
     def invoke(self, ctx: Any) -> Any:
@@ -232,8 +234,10 @@ class Group(TyperGroup):
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[CompletionItem]:
         """Return the candidates of completion. Typer would import every command of a lazy group."""
-        named = [CompletionItem(name, help=line) for name, line in self.summaries(ctx) if name.startswith(incomplete)]
-        return [*named, *TyperCommand.shell_complete(self, ctx, incomplete)]
+        candidates = [
+            CompletionItem(name, help=line) for name, line in self.summaries(ctx) if name.startswith(incomplete)
+        ]
+        return [*candidates, *TyperCommand.shell_complete(self, ctx, incomplete)]
 
     def summaries(self, ctx: Any) -> Iterable[tuple[str, str]]:
         """Yield the name of each command and the first line of its help."""
@@ -279,7 +283,7 @@ def _build(app: Any, name: str) -> Any:
         return app
     if app.registered_callback is None and len(app.registered_commands) > 1:
         alone = command_app()
-        alone.registered_commands = [each for each in app.registered_commands if each.name == name]
+        alone.registered_commands = [command for command in app.registered_commands if command.name == name]
         return typer.main.get_command(alone)
     return typer.main.get_command(app)
 
@@ -343,15 +347,15 @@ def _with_context(function: Callable[..., Any]) -> Callable[..., Any]:
         return function
 
     @wraps(function)
-    def run(ctx: typer.Context, **given: Any) -> Any:
+    def run(ctx: typer.Context, **arguments: Any) -> Any:
         if "paging" in parameters:
-            given["paging"] = Paging(**{name: given.pop(name) for name in _PAGING})
-        return function(ctx.obj, **given)
+            arguments["paging"] = Paging(**{name: arguments.pop(name) for name in _PAGING})
+        return function(ctx.obj, **arguments)
 
-    own = [inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
+    new_parameters = [inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
     for name, parameter in list(parameters.items())[1:]:
-        own += _PAGING.values() if name == "paging" else [parameter]
-    run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+        new_parameters += _PAGING.values() if name == "paging" else [parameter]
+    run.__signature__ = inspect.Signature(new_parameters)  # type: ignore[attr-defined]
     return run
 
 

@@ -81,10 +81,10 @@ class CliError(Exception):
 class UnknownField(Exception):
     """An error for a path in `--fields` that the output does not have."""
 
-    def __init__(self, path: str, known: Iterable[str]) -> None:
+    def __init__(self, path: str, names: Iterable[str]) -> None:
         super().__init__(path)
         self.path = path
-        self.known = tuple(dict.fromkeys(known))
+        self.names = tuple(dict.fromkeys(names))
 
 
 def bad_file(path: object, problem: str, *, code: str = "bad_file", hint: str | None = None) -> CliError:
@@ -119,9 +119,9 @@ def to_cli_error(error: Exception) -> CliError:
 
 
 def _from_unknown_field(error: UnknownField) -> CliError:
-    suggestion = closest(error.path, error.known)
+    suggestion = closest(error.path, error.names)
     message = f"There is no field {error.path!r}." + (f" Did you mean {suggestion!r}?" if suggestion else "")
-    return CliError(message, code="unknown_field", hint=f"the fields are {', '.join(error.known)}")
+    return CliError(message, code="unknown_field", hint=f"the fields are {', '.join(error.names)}")
 
 
 def _from_usage_error(error: "TyperException") -> CliError:
@@ -134,7 +134,7 @@ def _from_usage_error(error: "TyperException") -> CliError:
 
 def _from_booking_error(error: "BookingError") -> CliError:
     reasons = [detail.reason for detail in error.details]
-    hint = next((HINTS[each] for each in (*reasons, error.code) if each in HINTS), None)
+    hint = next((HINTS[reason] for reason in (*reasons, error.code) if reason in HINTS), None)
     if hint is None and error.code == "not_found":
         hint = _hint_of_message(str(error))
     exit_code = BY_CODE.get(error.code, ExitCode.FAILED)

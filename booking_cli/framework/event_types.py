@@ -8,8 +8,8 @@ from typing import Any
 from booking_cli.framework import openapi_parts
 
 TYPES = tuple(openapi_parts.load()["events"])
-SUBSCRIBABLE = tuple(each for each in TYPES if each != "ping")
-PREFIXES = tuple(dict.fromkeys(f"{each.partition('.')[0]}.*" for each in SUBSCRIBABLE))
+SUBSCRIBABLE = tuple(name for name in TYPES if name != "ping")
+PREFIXES = tuple(dict.fromkeys(f"{name.partition('.')[0]}.*" for name in SUBSCRIBABLE))
 WORDS = (*TYPES, *PREFIXES)
 """The candidates of completion."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -21,13 +21,13 @@ def matching(word: str) -> tuple[str, ...]:
     if word == "*":
         return SUBSCRIBABLE
     if word.endswith(".*"):
-        return tuple(each for each in SUBSCRIBABLE if each.startswith(word[:-1]))
+        return tuple(name for name in SUBSCRIBABLE if name.startswith(word[:-1]))
     return (word,) if word in TYPES else ()
 
 
 def expanded(words: Iterable[str] | None) -> list[str]:
     """Return each type once, with prefixes replaced by their known types."""
-    return list(dict.fromkeys(each for word in words or () for each in matching(word) or (word,)))
+    return list(dict.fromkeys(name for word in words or () for name in matching(word) or (word,)))
 
 
 def feed_filter(words: Iterable[str] | None) -> tuple[str, ...]:
@@ -57,9 +57,9 @@ def sample(kind: str, now: datetime, new_id: Callable[[], str]) -> dict[str, Any
 
     def renewed(value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {name: renewed(each) for name, each in value.items()}
+            return {name: renewed(item) for name, item in value.items()}
         if isinstance(value, list):
-            return [renewed(each) for each in value]
+            return [renewed(item) for item in value]
         if not isinstance(value, str):
             return value
         if _UUID.fullmatch(value):

@@ -108,9 +108,9 @@ def readable(value: Any) -> str:
 
 def bar(part: float, whole: float, width: int) -> str:
     """Return a bar of that width. It is empty only for nothing, and full only for the whole."""
-    used = min(width, max(int(part > 0), int(width * part / whole))) if whole else 0
+    filled = min(width, max(int(part > 0), int(width * part / whole))) if whole else 0
     full, empty = "█░" if "utf" in (sys.stdout.encoding or "").lower() else "#."
-    return full * used + empty * (width - used)
+    return full * filled + empty * (width - filled)
 
 
 def block(part: float, whole: float) -> str:
@@ -125,9 +125,9 @@ def flat(item: Item, prefix: str = "") -> Iterator[tuple[str, str]]:
         path = f"{prefix}{key}"
         if isinstance(value, Mapping) and value and not is_money(value):
             yield from flat(value, f"{path}.")
-        elif isinstance(value, list | tuple) and value and all(isinstance(each, Mapping) for each in value):
-            for number, each in enumerate(value):
-                yield path if number == 0 else "", ", ".join(_texts(each))
+        elif isinstance(value, list | tuple) and value and all(isinstance(entry, Mapping) for entry in value):
+            for number, entry in enumerate(value):
+                yield path if number == 0 else "", ", ".join(_texts(entry))
         elif isinstance(value, list | tuple):
             yield path, ", ".join(map(readable, value))
         else:
@@ -149,7 +149,7 @@ def text_of(value: Any) -> str:
         return "true" if value else "false"
     if is_money(value):
         return money(value)
-    if isinstance(value, list | tuple) and not any(isinstance(each, Mapping | list) for each in value):
+    if isinstance(value, list | tuple) and not any(isinstance(entry, Mapping | list) for entry in value):
         return ",".join(map(text_of, value))
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping | list | tuple) else str(value)
     return text.translate(_ESCAPES)

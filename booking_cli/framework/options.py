@@ -131,16 +131,18 @@ _TEXTS = {
 """Fields that are texts, by the name of their option."""
 
 
-def basket(given: Mapping[str, Any]) -> dict[str, Any]:
+def basket(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a checkout without those that are not given.
 
     Args:
-        given: the parameters of a command with the options guest, name, email, phone, add_on, unique and metadata, and
-            those that are texts.
+        options: the parameters of a command: guest, name, email, phone, add_on, unique and metadata, and those that are
+            texts.
     """
-    customer = {name: given[name] for name in ("name", "email")} | ({"phone": given["phone"]} if given["phone"] else {})
-    fields: dict[str, Any] = {"guests": counts(given["guest"], "tier_id"), "customer": customer}
-    fields |= {"add_ons": counts(given["add_on"], "id")} if given["add_on"] else {}
-    fields |= {field: given[option] for option, field in _TEXTS.items() if given.get(option)}
-    fields |= {"external_reference_unique": True} if given["unique"] else {}
-    return fields | ({"metadata": texts_by_name(given["metadata"])} if given["metadata"] else {})
+    customer = {name: options[name] for name in ("name", "email")} | (
+        {"phone": options["phone"]} if options["phone"] else {}
+    )
+    fields: dict[str, Any] = {"guests": counts(options["guest"], "tier_id"), "customer": customer}
+    fields |= {"add_ons": counts(options["add_on"], "id")} if options["add_on"] else {}
+    fields |= {field: options[option] for option, field in _TEXTS.items() if options.get(option)}
+    fields |= {"external_reference_unique": True} if options["unique"] else {}
+    return fields | ({"metadata": texts_by_name(options["metadata"])} if options["metadata"] else {})

@@ -343,7 +343,7 @@ class Renderer:
     def progress(self, title: str) -> Iterator[Advance]:
         """Show a progress bar on stderr if it is a terminal, and yield the function that advances it."""
         if not (self._progress and sys.stderr.isatty()) or self._quiet or self.is_json:
-            yield lambda done, total: None
+            yield lambda count, total: None
             return
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -352,7 +352,7 @@ class Renderer:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(title, total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
+            yield lambda count, total: bar.update(task, completed=count, total=total)
 
     def error(self, error: CliError) -> None:
         """Write an error to stderr: a line with a hint below it, or one JSON object."""
@@ -377,7 +377,7 @@ class Renderer:
 
 
 def _error_object(error: CliError) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "code": error.code,
         "message": str(error),
         "status": error.status,
@@ -385,7 +385,7 @@ def _error_object(error: CliError) -> dict[str, Any]:
         "hint": error.hint,
         "exit_code": int(error.exit_code),
     }
-    return shown | ({"details": list(error.details)} if error.details else {})
+    return fields | ({"details": list(error.details)} if error.details else {})
 
 
 def merge(pages: Iterator[Page]) -> Page:

@@ -66,13 +66,16 @@ _ADDED: Mapping[str, str] = {
 
 def paths(shape: str) -> tuple[str, ...]:
     """Return every path of a shape, an object before its fields."""
-    own = openapi_parts.load()["fields"].get(_OBJECTS.get(shape) or shape.title().replace("_", ""), "")
-    return (*own.split(), *_ADDED.get(shape, "").split())
+    fields = openapi_parts.load()["fields"].get(_OBJECTS.get(shape) or shape.title().replace("_", ""), "")
+    return (*fields.split(), *_ADDED.get(shape, "").split())
 
 
 def has_field(shape: str, path: str) -> bool:
     """Return whether a shape has a field at that path."""
-    return any(path == each or (each.endswith(WILDCARD) and _is_below(path, each)) for each in paths(shape))
+    return any(
+        path == field_path or (field_path.endswith(WILDCARD) and _is_below(path, field_path))
+        for field_path in paths(shape)
+    )
 
 
 def _is_below(path: str, wildcard: str) -> bool:

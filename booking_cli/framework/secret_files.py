@@ -50,14 +50,14 @@ class SecretOutput:
         except OSError as error:
             raise CliError(f"{lost}: {error.strerror}.", ExitCode.FAILED, code="secret_lost", hint=hint) from error
         is_shown_first = self.path is None and cli.render.is_default_table
-        shown = item[field]
+        secret = item[field]
         if self.path or is_shown_first:
             item = {name: value for name, value in item.items() if name != field}
         if self.path:
             item |= {"secret_file": str(self.path)}
         try:
             if is_shown_first:
-                cli.render.text(f"{shown}\n")
+                cli.render.text(f"{secret}\n")
             cli.render.one(item)
             cli.render.flush()
         except OSError as error:

@@ -38,8 +38,8 @@ class Stream:
 
     def __enter__(self) -> Self:
         if self._is_live:
-            self._shown = self._fitting(shutil.get_terminal_size().columns)
-            self._write_line(self._painted(self._row(dict(zip(self._shown, self._shown, strict=True))), BOLD))
+            self._visible = self._fitting(shutil.get_terminal_size().columns)
+            self._write_line(self._painted(self._row(dict(zip(self._visible, self._visible, strict=True))), BOLD))
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -49,7 +49,7 @@ class Stream:
     def show(self, item: Item) -> None:
         """Write an item immediately."""
         if self._is_live:
-            self._write_line(self._row({path: readable(value_at(item, path)) for path in self._shown}))
+            self._write_line(self._row({path: readable(value_at(item, path)) for path in self._visible}))
         elif self._render.is_json:
             self._render.line(item)
         else:
@@ -70,18 +70,18 @@ class Stream:
         sys.stdout.flush()
 
     def _row(self, cells: Mapping[str, str]) -> str:
-        return _GAP.join(f"{cells[path]:<{self._columns[path]}}" for path in self._shown).rstrip()
+        return _GAP.join(f"{cells[path]:<{self._columns[path]}}" for path in self._visible).rstrip()
 
     def _fitting(self, width: int) -> list[str]:
         if self._render.fields:
             return list(self._columns)
-        shown: list[str] = []
+        paths: list[str] = []
         for path, column in self._columns.items():
-            if shown and width < column:
+            if paths and width < column:
                 break
-            shown.append(path)
+            paths.append(path)
             width -= column + len(_GAP)
-        return shown
+        return paths
 
     def _painted(self, text: str, style: str) -> str:
         return f"{style}{text}{PLAIN}" if self._is_colored else text

@@ -122,11 +122,11 @@ class Layout:
 
     def fit(self, width: int) -> dict[str, int | None]:
         """Return the columns that fit, at least the first, each with its width if it is truncated."""
-        shown = self._select(width)
-        fixed = [self._preferred(path) for path in shown if path not in self._truncated]
-        free = width - sum(fixed) - _GAP * (len(shown) - 1)
-        shares = self._share([path for path in shown if path in self._truncated], free)
-        return {path: shares.get(path) for path in shown}
+        paths = self._select(width)
+        fixed = [self._preferred(path) for path in paths if path not in self._truncated]
+        free = width - sum(fixed) - _GAP * (len(paths) - 1)
+        shares = self._share([path for path in paths if path in self._truncated], free)
+        return {path: shares.get(path) for path in paths}
 
     def _select(self, width: int) -> list[str]:
         """Return the leading columns that fit.
@@ -134,17 +134,17 @@ class Layout:
         Truncated columns may shrink to their minimum, up to the last of them. A column after that is shown only when
         the columns before it have their preferred width.
         """
-        shown: list[str] = []
+        paths: list[str] = []
         narrow = wide = -_GAP
         for path in self._natural:
             is_truncated = path in self._truncated
             least = min(self._natural[path], _TRUNCATED_MIN) if is_truncated else self._preferred(path)
-            needed = (narrow if is_truncated else wide) + _GAP + least
-            if shown and needed > width:
+            end = (narrow if is_truncated else wide) + _GAP + least
+            if paths and end > width:
                 break
             narrow, wide = narrow + _GAP + least, wide + _GAP + self._preferred(path)
-            shown.append(path)
-        return shown
+            paths.append(path)
+        return paths
 
     def _preferred(self, path: str) -> int:
         limit = self._truncated.get(path, _WRAPPED_MIN if path in self._wrapped else None)
@@ -153,7 +153,7 @@ class Layout:
     def _share(self, paths: Sequence[str], free: int) -> dict[str, int]:
         """Divide free cells among columns. Cells that a short column does not need go to the longer ones."""
         shares: dict[str, int] = {}
-        for left, path in zip(range(len(paths), 0, -1), sorted(paths, key=self._natural.__getitem__), strict=True):
-            shares[path] = max(1, min(self._natural[path], free // left))
+        for count, path in zip(range(len(paths), 0, -1), sorted(paths, key=self._natural.__getitem__), strict=True):
+            shares[path] = max(1, min(self._natural[path], free // count))
             free -= shares[path]
         return shares

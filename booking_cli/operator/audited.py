@@ -106,8 +106,8 @@ def operator() -> str:
 def _typed_ids(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of the command that are ids. Any other text may be a secret, or about a guest."""
     lists = {name: value if isinstance(value, list | tuple) else [value] for name, value in arguments.items()}
-    ids = {name: [each.lower() for each in of_one if _is_id(each)] for name, of_one in lists.items()}
-    return {name.removesuffix("s").removesuffix("_id"): found for name, found in ids.items() if found}
+    ids = {name: [text.lower() for text in of_one if _is_id(text)] for name, of_one in lists.items()}
+    return {name.removesuffix("s").removesuffix("_id"): of_name for name, of_name in ids.items() if of_name}
 
 
 def _made_ids(result: Any) -> dict[str, Any]:
@@ -115,12 +115,12 @@ def _made_ids(result: Any) -> dict[str, Any]:
     if isinstance(result, bytes):
         result = json.loads(result)
     if isinstance(result, dict):
-        found = result.get("id") or next((each["id"] for each in result.values() if _has_id(each)), None)
-        return {"id": found} if _is_id(found) else {}
+        result_id = result.get("id") or next((value["id"] for value in result.values() if _has_id(value)), None)
+        return {"id": result_id} if _is_id(result_id) else {}
     if isinstance(result, tuple) and not hasattr(result, "_fields"):
         return next(filter(None, map(_made_ids, result)), {})
-    found = getattr(result, "id", None)
-    return {"id": str(found)} if _is_id(found) else {}
+    result_id = getattr(result, "id", None)
+    return {"id": str(result_id)} if _is_id(result_id) else {}
 
 
 def _has_id(value: Any) -> bool:

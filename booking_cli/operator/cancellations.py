@@ -61,9 +61,9 @@ def _plan(tx: "Tx", actor: "Actor", departure_id: str) -> tuple[Json, list[Json]
 
     departure = bookings.get_departure(tx, actor, departure_id)
     live = bookings.live_bookings(tx, actor, departure_id)
-    amounts = payments.full_refunds(tx, actor.organization.id, [each["id"] for each in live])
+    amounts = payments.full_refunds(tx, actor.organization.id, [booking["id"] for booking in live])
     refunds = {booking_id: {"state": EXPECTED, "amount": amount} for booking_id, amount in amounts.items()}
-    return departure, [each | {"refund": refunds.get(each["id"])} for each in live]
+    return departure, [booking | {"refund": refunds.get(booking["id"])} for booking in live]
 
 
 def cancel_all(
@@ -118,10 +118,10 @@ def _cancel_batch(
     reason = CancelReason(reason_code)
 
     def present(tx: "Tx", actor: "Actor", batch: "CancelledBatch") -> tuple[list[Json], int]:
-        cancelled = [json.loads(each) for each in batch.bookings]
-        outcomes = payments.outcomes_of(tx, actor.organization.id, [each["id"] for each in cancelled])
-        refunds = {booking_id: each.to_json() for booking_id, each in outcomes.items() if each.refund_id}
-        return [each | {"refund": refunds.get(each["id"])} for each in cancelled], batch.remaining
+        cancelled = [json.loads(rendered) for rendered in batch.bookings]
+        outcomes = payments.outcomes_of(tx, actor.organization.id, [booking["id"] for booking in cancelled])
+        refunds = {booking_id: outcome.to_json() for booking_id, outcome in outcomes.items() if outcome.refund_id}
+        return [booking | {"refund": refunds.get(booking["id"])} for booking in cancelled], batch.remaining
 
     batch: tuple[list[Json], int] = session.change(
         find_organization,
@@ -145,17 +145,17 @@ def cancel_bookings_of(
     if not departure_ids:
         return []
     with open_session(cli) as session:
-        found = session.read(by_slug(org), lambda tx, actor: _find_with_bookings(tx, actor, departure_ids))
+        departures = session.read(by_slug(org), lambda tx, actor: _find_with_bookings(tx, actor, departure_ids))
         if not cancel_bookings or dry_run:
-            return found
-        return [_cancel_bookings(cli, session, org, each) for each in found]
+            return departures
+        return [_cancel_bookings(cli, session, org, departure) for departure in departures]
 
 
 def _find_with_bookings(tx: "Tx", actor: "Actor", departure_ids: Sequence[str]) -> list[Json]:
     from booking_core import bookings
 
     counts = bookings.count_live_bookings(tx, actor, departure_ids)
-    return [_with_bookings(tx, actor, each.departure_id) for each in counts]
+    return [_with_bookings(tx, actor, count.departure_id) for count in counts]
 
 
 def _with_bookings(tx: "Tx", actor: "Actor", departure_id: str) -> Json:
@@ -172,22 +172,22 @@ def _with_bookings(tx: "Tx", actor: "Actor", departure_id: str) -> Json:
 
 def _cancel_bookings(cli: Cli, session: Session, org: str, departure: Json) -> Json:
     try:
-        done = cancel_all(cli, session, by_slug(org), departure["id"], expected=departure["bookings"])
+        cancelled = cancel_all(cli, session, by_slug(org), departure["id"], expected=departure["bookings"])
     except CliError as error:
         message = f"The catalogue was imported. {error}"
         hint = "run the same import again to complete it"
         raise CliError(message, error.exit_code, code=error.code, hint=hint) from None
-    return departure | {"bookings_cancelled": len(done), "refunds": totals(done)}
+    return departure | {"bookings_cancelled": len(cancelled), "refunds": totals(cancelled)}
 
 
 def note_departures(cli: Cli, org: str, departures: Sequence[Json], *, dry_run: bool) -> None:
     """Note the departures with bookings, and the command that cancels these."""
-    for each in departures:
-        name = f"{each['title']}, {start_text(each)}"
-        refunds = f"refunds: {amounts_text(each['refunds'])}"
-        if each["bookings_cancelled"]:
-            cli.render.note(f"note: {count_text(each['bookings_cancelled'])} of {name} cancelled; {refunds}")
+    for departure in departures:
+        name = f"{departure['title']}, {start_text(departure)}"
+        refunds = f"refunds: {amounts_text(departure['refunds'])}"
+        if departure["bookings_cancelled"]:
+            cli.render.note(f"note: {count_text(departure['bookings_cancelled'])} of {name} cancelled; {refunds}")
             continue
         state = "would be cancelled, and has" if dry_run else "is cancelled, and has"
-        cli.render.warn(f"{name} {state} {count_text(each['bookings'])}. To cancel them too ({refunds}):")
-        cli.render.warn(f"  booking departures cancel {each['id']} --org {org}")
+        cli.render.warn(f"{name} {state} {count_text(departure['bookings'])}. To cancel them too ({refunds}):")
+        cli.render.warn(f"  booking departures cancel {departure['id']} --org {org}")

@@ -56,9 +56,9 @@ def _continued(schedules: list[Json], begin: date) -> Iterator[Json]:
 def _moved(value: Any, by: timedelta) -> Any:
     """Move the date in every text of a JSON value that begins with one, and return the value."""
     if isinstance(value, dict):
-        return {key: _moved(each, by) for key, each in value.items()}
+        return {key: _moved(item, by) for key, item in value.items()}
     if isinstance(value, list):
-        return [_moved(each, by) for each in value]
+        return [_moved(item, by) for item in value]
     if isinstance(value, str) and len(value) in (10, 19, 20, 25) and value[4:5] == "-":
         try:
             return f"{date.fromisoformat(value[:10]) + by}{value[10:]}"
@@ -90,9 +90,9 @@ def serve_at(tx: "Tx", public_url: str, port: int) -> None:
         (experiences, "image_url", public_url),
         (webhook_endpoints, "url", f"{_ANYWHERE}:{port}"),
     ):
-        ours = table.c[name].like("http%/demo/%")
+        is_demo = table.c[name].like("http%/demo/%")
         for owner, row_id, url in tx.all(
-            Statement(select(table.c.organization_id, table.c.id, table.c[name]).where(ours))
+            Statement(select(table.c.organization_id, table.c.id, table.c[name]).where(is_demo))
         ):
             moved = {name: origin + url[url.index("/demo/") :]}
             tx.update(Update(f"moved_{name}", table, sets=(name,)), organization_id=owner, id=row_id, **moved)
@@ -124,13 +124,13 @@ def add_bookings(tx: "Tx", actor: "Actor") -> None:
 
     chance, today = random.Random(actor.organization.slug), actor.organization.zone.wall(actor.at).date()
     last = today + timedelta(days=_BOOKED_DAYS)
-    found = departures.find_available(tx, actor, date_from=today, date_to=last)["data"]
-    offered = [each for each in found if each["status"] == "open" and each["price_tiers"]]
+    available = departures.find_available(tx, actor, date_from=today, date_to=last)["data"]
+    offered = [departure for departure in available if departure["status"] == "open" and departure["price_tiers"]]
     if len(offered) < len(_GUESTS):
         return
-    full = next(each for each in offered if each["seats_available"] <= _FULL_SEATS_MAX)
+    full = next(departure for departure in offered if departure["seats_available"] <= _FULL_SEATS_MAX)
     _book(tx, actor, full, _GUESTS[0], full["seats_available"], "external_paid")
-    cancelled, *others = (each for each in offered if each is not full)
+    cancelled, *others = (departure for departure in offered if departure is not full)
     guests = iter(_GUESTS * len(others))
     for number, departure in enumerate([cancelled, *others]):
         for _ in range(min(chance.randint(0, 3), departure["seats_available"] // 4) + (departure is cancelled)):
@@ -153,20 +153,22 @@ def _spread(tx: "Tx", actor: "Actor", chance: random.Random) -> None:
     from booking_core.db.statements import Statement
     from booking_core.models.pages import Order
 
-    own, entry, owner = tables.bookings.c, tables.timeline.c, actor.organization.id
-    age, booking_id = bindparam("age", type_=own.created_at.type), bindparam("booking_id", type_=own.id.type)
-    dates = {each: each - age for each in (own.created_at, own.confirmed_at, own.cancelled_at)}
+    columns, entry, owner = tables.bookings.c, tables.timeline.c, actor.organization.id
+    age, booking_id = bindparam("age", type_=columns.created_at.type), bindparam("booking_id", type_=columns.id.type)
+    dates = {column: column - age for column in (columns.created_at, columns.confirmed_at, columns.cancelled_at)}
     statements = (
-        Statement(update(tables.bookings).where(own.organization_id == owner, own.id == booking_id).values(dates)),
+        Statement(
+            update(tables.bookings).where(columns.organization_id == owner, columns.id == booking_id).values(dates)
+        ),
         Statement(
             update(tables.timeline)
             .where(entry.organization_id == owner, entry.booking_id == booking_id)
             .values(created_at=entry.created_at - age)
         ),
     )
-    found = bookings.search(tx, actor, PageRequest(_BOOKINGS_MAX, Order.ASC, None), bookings.Search())["data"]
-    ages = sorted((int(chance.triangular(0, _BOOKED_DAYS, 0) * DAY) for _ in found), reverse=True)
-    for booking, age_us in zip(sorted(found, key=lambda each: each["booking_number"]), ages, strict=True):
+    rows = bookings.search(tx, actor, PageRequest(_BOOKINGS_MAX, Order.ASC, None), bookings.Search())["data"]
+    ages = sorted((int(chance.triangular(0, _BOOKED_DAYS, 0) * DAY) for _ in rows), reverse=True)
+    for booking, age_us in zip(sorted(rows, key=lambda row: row["booking_number"]), ages, strict=True):
         for statement in statements:
             tx.run(statement, booking_id=booking["id"], age=age_us)
 
@@ -178,7 +180,7 @@ def _book(tx: "Tx", actor: "Actor", departure: Json, name: str, count: int, paym
     from booking_core import bookings
     from booking_core.models.bookings import BookingSource, GuestInput, GuestLineInput, PaymentMode
 
-    tier = next(each for each in departure["price_tiers"] if each["seats_per_unit"] == 1)
+    tier = next(tier for tier in departure["price_tiers"] if tier["seats_per_unit"] == 1)
     request = bookings.BookingRequest(
         departure_id=departure["id"],
         guests=[GuestLineInput(tier_id=tier["id"], count=count)],
@@ -234,7 +236,7 @@ def _add_endpoints(tx: "Tx", installation: "Installation", organization: "Organi
         request = WebhookEndpointCreate(
             url=f"{_ANYWHERE}/demo/webhooks/{name}",
             description=description,
-            event_types=[EventType(each) for each in types],
+            event_types=[EventType(event_type) for event_type in types],
             max_per_second=max_per_second,
         )
         webhooks.create(tx, caller, request, is_public=lambda _: True)
@@ -246,8 +248,8 @@ def _disable_endpoint(tx: "Tx", caller: "Caller") -> None:
     from booking_core import webhooks
     from booking_core.models.webhooks import WantedStatus, WebhookEndpointChange
 
-    found = webhooks.find_all(tx, caller)["data"]
-    endpoint_id = next(each["id"] for each in found if each["url"].endswith("/newsletter"))
+    endpoints = webhooks.find_all(tx, caller)["data"]
+    endpoint_id = next(endpoint["id"] for endpoint in endpoints if endpoint["url"].endswith("/newsletter"))
     request = WebhookEndpointChange(status=WantedStatus.DISABLED)
     webhooks.change(tx, caller, endpoint_id, request, is_public=lambda _: True)
 
@@ -262,9 +264,9 @@ def _deliver(tx: "Tx", installation: "Installation") -> None:
 
     limits: Any = dict.fromkeys(("free", "slow_free", "per_endpoint", "per_organization"), _CLAIMED_MAX)
     claimed = webhooks.claim(tx, installation, in_flight={}, **limits)
-    of_cards = [each.event_type.startswith("gift_card.") for each in claimed]
+    of_cards = [delivery.event_type.startswith("gift_card.") for delivery in claimed]
     for delays, is_card in ((WEBHOOK_WAITS_S, False), ((0,) * len(WEBHOOK_WAITS_S), True)):
-        results = [_result(each) for each, is_one in zip(claimed, of_cards, strict=True) if is_one == is_card]
+        results = [_result(delivery) for delivery, is_one in zip(claimed, of_cards, strict=True) if is_one == is_card]
         webhooks.record(tx, results, retry_delays_s=delays)
 
 

@@ -46,7 +46,7 @@ def demo_organizations(catalogue: Path | None) -> tuple[DemoOrganization, ...]:
     if catalogue is not None:
         currency = next(_currencies(read_document(catalogue)), "EUR")
         return (DemoOrganization("demo", "Demo", "UTC", currency, catalogue),)
-    missing = [each.catalogue.name for each in ORGANIZATIONS if not each.catalogue.exists()]
+    missing = [organization.catalogue.name for organization in ORGANIZATIONS if not organization.catalogue.exists()]
     if missing:
         raise CliError(
             f"The example catalogues ({', '.join(missing)}) come with a clone of the project, not with the package.",

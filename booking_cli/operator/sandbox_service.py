@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 SLUG = "sandbox"
 _DAYS = 365
-_KEPT = ("BOOKING_SECRET_KEY", "BOOKING_LOG_FORMAT", "BOOKING_REQUEST_LOG")
+_VARIABLES = ("BOOKING_SECRET_KEY", "BOOKING_LOG_FORMAT", "BOOKING_REQUEST_LOG")
 
 
 def serve(cli: Cli, *, port: int, db: Path | None) -> int:
@@ -62,7 +62,7 @@ def _database_file(db: Path | None) -> Iterator[Path]:
 
 def _set_environment(path: Path, port: int) -> None:
     """Set every variable of the service: no mail server, gateway or database of the environment is used."""
-    for name in [name for name in os.environ if name.startswith("BOOKING_") and name not in _KEPT]:
+    for name in [name for name in os.environ if name.startswith("BOOKING_") and name not in _VARIABLES]:
         del os.environ[name]
     os.environ |= {
         "BOOKING_DATABASE_URL": f"sqlite:///{path}",
@@ -81,14 +81,16 @@ def _prepare(database: "Database", installation: "Installation") -> str:
     from booking_core.organizations import keys
 
     def work(tx: "Tx") -> str:
-        known = next((each for each in organizations.find(tx) if each.slug == SLUG), None)
-        if known is None:
+        organization = next(
+            (organization for organization in organizations.find(tx) if organization.slug == SLUG), None
+        )
+        if organization is None:
             now = tx.now()
             names: dict[str, Any] = {"slug": SLUG, "name": "Fjord Tours", "timezone": "Europe/Oslo", "currency": "NOK"}
-            known = organizations.create(tx, **names, now=now, is_sandbox=True)
-            today = known.zone.wall(now).date()
-            catalog.import_document(tx, known, installation, _catalogue(today), now=now)
-        _, key = keys.create(tx, known, name="booking sandbox", scopes=list(Scope), now=tx.now())
+            organization = organizations.create(tx, **names, now=now, is_sandbox=True)
+            today = organization.zone.wall(now).date()
+            catalog.import_document(tx, organization, installation, _catalogue(today), now=now)
+        _, key = keys.create(tx, organization, name="booking sandbox", scopes=list(Scope), now=tx.now())
         return key
 
     return database.write_once(work)

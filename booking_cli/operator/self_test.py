@@ -136,7 +136,7 @@ def run(cli: Cli, demo: DemoOrganization) -> int:
         with storage.translate_errors(), contextlib.closing(Database(settings.database_url)) as database:
             rows = _run_steps(cli, settings, database, listener, demo)
     cli.render.many(rows, COLUMNS)
-    if all(each["ok"] for each in rows):
+    if all(row["ok"] for row in rows):
         return ExitCode.OK
     cli.render.warn(f"{rows[-1]['step']} failed: {rows[-1]['answer']} (use -v to see the log)")
     return ExitCode.FAILED
@@ -159,9 +159,9 @@ def _run_steps(
     client = BookingClient(key, base_url=settings.public_url, timeout=_TIMEOUT_S, max_retries=0)
     with _receiving() as receiver, _serving(settings, listener), client:
         story = _story(client, receiver, database, organization)
-        for name, asked in STEPS:
+        for name, request in STEPS:
             answer, ok = _next(story)
-            rows.append({"step": name, "asked": asked, "answer": answer, "ok": ok})
+            rows.append({"step": name, "asked": request, "answer": answer, "ok": ok})
             if not ok:
                 break
     return rows
@@ -196,8 +196,8 @@ def _story(client: BookingClient, receiver: Receiver, database: Database, organi
     try:
         yield f"201 {endpoint.url}"
         yield from _booking_story(client, receiver, Verifier(endpoint.secret))
-        found = database.read(lambda tx: doctor.examine(tx, organization.id))
-        yield _expect(not found, "all is well", f"{len(found)} findings")
+        findings = database.read(lambda tx: doctor.examine(tx, organization.id))
+        yield _expect(not findings, "all is well", f"{len(findings)} findings")
     finally:
         client.webhooks.delete(endpoint.id)
     yield "204"
@@ -221,7 +221,9 @@ def _booking_story(client: BookingClient, receiver: Receiver, verifier: Verifier
     delivered += receiver.wait_for(verifier, *CANCELLED)
     yield "cancelled: verified"
     events = client.events.list(resource_id=booking.id, order="asc").data
-    is_same = [each.type for each in events] == [*BOOKED, *CANCELLED] and {each.id for each in events} == {*delivered}
+    is_same = [event.type for event in events] == [*BOOKED, *CANCELLED] and {event.id for event in events} == {
+        *delivered
+    }
     yield _expect(is_same, f"200 {len(events)} events, all delivered", f"200 {len(events)} events, other ones")
 
 
@@ -240,9 +242,9 @@ def _find_seats(client: BookingClient) -> tuple[dict[str, Any], str]:
     """Return the arguments of a booking, empty if there is nothing to book; and a sentence about the seats."""
     first = _today() + timedelta(days=LEAD_DAYS)
     page = client.availability.list(date_from=first, date_to=first + timedelta(days=WINDOW_DAYS))
-    departures = [each.model_dump(mode="json") for each in page.data]
+    departures = [departure.model_dump(mode="json") for departure in page.data]
     request = booking_request(departures, lambda id_: client.experiences.get(id_).model_dump(mode="json"))
-    seats = sum(each.seats_available for each in page.data)
+    seats = sum(departure.seats_available for departure in page.data)
     key = {"idempotency_key": f"demo-{secrets.token_hex(8)}"}
     return {**request, **key} if request else {}, f"200 {len(departures)} departures, {seats} seats"
 

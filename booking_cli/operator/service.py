@@ -120,12 +120,12 @@ def patiently(
     from booking_core.base.errors import Unavailable
     from booking_core.db import waiting
 
-    every = [each.settings for each in cells.every(settings)] if is_of_cells(settings) else [settings]
+    every = [cell.settings for cell in cells.every(settings)] if is_of_cells(settings) else [settings]
 
     def is_away(error: Exception) -> bool:
         is_server_error = isinstance(error, CliError) and error.exit_code is ExitCode.SERVER
         is_outage = is_server_error or isinstance(error, Unavailable)
-        return is_outage and all(waiting.is_away(each.database_url) for each in every)
+        return is_outage and all(waiting.is_away(cell_settings.database_url) for cell_settings in every)
 
     def notify(error: Exception) -> None:
         _warn(settings, f"waiting for the database, {wait_s:g} s at most: {error}")
@@ -254,13 +254,13 @@ def _run_processes(app: str, *, host: str, port: int, **options: Any) -> None:
     from booking_cli.operator.server_app import bound
 
     config = uvicorn.Config(app, host=host, port=port, **options)
-    taken = bound(socket.AF_INET6 if ":" in host else socket.AF_INET, (host, port))
-    shown = f"[{host}]" if ":" in host else host
+    sock = bound(socket.AF_INET6 if ":" in host else socket.AF_INET, (host, port))
+    address = f"[{host}]" if ":" in host else host
     logging.getLogger("uvicorn.error").info(
-        "Uvicorn running on http://%s:%d (Press CTRL+C to quit)", shown, taken.getsockname()[1]
+        "Uvicorn running on http://%s:%d (Press CTRL+C to quit)", address, sock.getsockname()[1]
     )
     with contextlib.suppress(KeyboardInterrupt), _processes_folder():
-        Multiprocess(config, sockets=[taken]).run()
+        Multiprocess(config, sockets=[sock]).run()
 
 
 @contextmanager
@@ -292,8 +292,8 @@ def check_addresses(addresses: Mapping[str, tuple[str, int]]) -> None:
             try:
                 _listen(probes, host, port)
             except OSError as error:
-                shown = f"[{host}]" if ":" in host else host
-                message = f"{setting}: cannot listen on {shown}:{port}: {error.strerror}."
+                address = f"[{host}]" if ":" in host else host
+                message = f"{setting}: cannot listen on {address}:{port}: {error.strerror}."
                 raise CliError(message, code="bad_address", hint=f"choose another address with {setting}") from None
 
 

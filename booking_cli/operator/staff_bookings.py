@@ -83,8 +83,8 @@ def _search(parse_instant: Any, conditions: Mapping[str, Any]) -> "Search":
         "departure_id": stored_id,
         "experience_id": stored_id,
     }
-    used = {name: value for name, value in conditions.items() if value is not None}
-    return Search(**{name: parsers[name](value) if name in parsers else value for name, value in used.items()})
+    filters = {name: value for name, value in conditions.items() if value is not None}
+    return Search(**{name: parsers[name](value) if name in parsers else value for name, value in filters.items()})
 
 
 def _plain(page: Json) -> Json:
@@ -295,7 +295,11 @@ def change_party(
     mode = RefundMode.NONE if refund == "none" else RefundMode.AUTO
     party = Party(guests=request.guests, add_ons=request.add_ons, refund=mode, in_full=refund == "full")
     changed = change_booking(
-        cli, reference, org, lambda tx, actor, found: bookings.change_party(tx, actor, found, party), dry_run=dry_run
+        cli,
+        reference,
+        org,
+        lambda tx, actor, booking_id: bookings.change_party(tx, actor, booking_id, party),
+        dry_run=dry_run,
     )
     effect = {name: value for name, value in changed.items() if name != "booking"}
     cli.render.one({**changed["booking"], "change": effect} | ({"dry_run": True} if dry_run else {}))
@@ -331,7 +335,7 @@ def _note_move(cli: Cli, result: Json) -> None:
     if before["id"] == after["id"]:
         cli.render.note("It is on that departure already.")
         return
-    left = result["seats_available"]
-    seats = f"{left} seat{'' if left == 1 else 's'}"
+    seats_left = result["seats_available"]
+    seats = f"{seats_left} seat{'' if seats_left == 1 else 's'}"
     move = f"from {start_text(before)} to {start_text(after)}"
     cli.render.note(f"It would move {move}, which would have {seats} left; its price stays.")

@@ -202,8 +202,8 @@ def write_list(
         settings: as in `Renderer.many`.
     """
     with open_database(cli) as database:
-        found = database.read(lambda tx: find(tx, organization_filter(tx, org), limit + 1))
-    cli.render.limited(found, limit, columns, **settings)
+        rows = database.read(lambda tx: find(tx, organization_filter(tx, org), limit + 1))
+    cli.render.limited(rows, limit, columns, **settings)
 
 
 def organization_filter(tx: "Tx", slug: str | None) -> "Organization | None":
@@ -241,15 +241,16 @@ def require_usable(database: "Database") -> None:
     state_of = database.read(revisions.state)
     if state_of in (revisions.SchemaState.CURRENT, revisions.SchemaState.NEWER):
         return
-    found = database.read(revisions.current_of)
+    current = database.read(revisions.current_of)
     if state_of is revisions.SchemaState.TOO_NEW:
         raise CliError(
-            f"The database is at revision {found} of a newer release, which this one ({revisions.head()}) cannot use.",
+            f"The database is at revision {current} of a newer release,"
+            f" which this one ({revisions.head()}) cannot use.",
             code="newer_schema",
             hint="install the release that upgraded it",
         )
     raise CliError(
-        f"The database is at revision {found or 'none'}, and this release needs {revisions.head()}.",
+        f"The database is at revision {current or 'none'}, and this release needs {revisions.head()}.",
         code="not_upgraded",
         hint=UPGRADE_HINT,
     )
@@ -259,8 +260,8 @@ def schema_state(settings: "Settings") -> dict[str, Any]:
     """Return the `revision` of the database, the `head` that this release needs, and whether they agree."""
     from booking_core.db import revisions
 
-    found, head = revision(settings), revisions.head()
-    return {"revision": found, "head": head, "is_head": found == head}
+    current, head = revision(settings), revisions.head()
+    return {"revision": current, "head": head, "is_head": current == head}
 
 
 def revision(settings: "Settings") -> str | None:

@@ -80,7 +80,7 @@ def by_id(
 
 
 def _ambiguous(name: str, organizations: "Sequence[Organization]") -> CliError:
-    slugs = ", ".join(each.slug for each in organizations)
+    slugs = ", ".join(organization.slug for organization in organizations)
     return CliError(f"Several organizations have {name}: {slugs}.", code="ambiguous", hint="pass --org")
 
 
@@ -176,8 +176,8 @@ def change_by_id(cli: Cli, row_id: str, change: ChangeOfId, *, noun: str, org: s
         BookingError: the change was refused.
     """
     with open_session(cli) as session:
-        done = session.database.write_once(lambda tx: _in_its_organization(tx, session, row_id, change, noun, org))
-    return _decoded(done)
+        result = session.database.write_once(lambda tx: _in_its_organization(tx, session, row_id, change, noun, org))
+    return _decoded(result)
 
 
 def read_by_id(cli: Cli, row_id: str, query: ChangeOfId, *, noun: str, org: str | None = None) -> Any:
@@ -197,17 +197,17 @@ def _in_its_organization(
     from booking_core import organizations
     from booking_core.base.errors import NotFound
 
-    found: list[tuple[Organization, Any]] = []
+    results: list[tuple[Organization, Any]] = []
     for organization in organizations.find(tx) if org is None else [organizations.get(tx, slug=org)]:
         with contextlib.suppress(NotFound):  # the id belongs to another organization; nothing was collected
             actor = _actor(tx, session.installation, organization)
-            found.append((organization, function(tx, actor, stored_id(row_id, noun))))
-    if not found:
+            results.append((organization, function(tx, actor, stored_id(row_id, noun))))
+    if not results:
         raise NotFound(f"There is no such {noun}.")
-    if len(found) > 1:
-        raise _ambiguous("that id", [organization for organization, _ in found])
-    storage.note_organization(session.cli, found[0][0])
-    return found[0][1]
+    if len(results) > 1:
+        raise _ambiguous("that id", [organization for organization, _ in results])
+    storage.note_organization(session.cli, results[0][0])
+    return results[0][1]
 
 
 def _actor(tx: "Tx", installation: "Installation", organization: "Organization") -> "Actor":
@@ -259,13 +259,13 @@ def _malformed(error: "ValidationError") -> "Malformed":
 
     details = [
         ErrorDetail(
-            field=".".join(map(str, each["loc"])),
-            reason=reason_of(each),
-            message=describe(each),
+            field=".".join(map(str, problem["loc"])),
+            reason=reason_of(problem),
+            message=describe(problem),
         )
-        for each in error.errors()
+        for problem in error.errors()
     ]
-    message = "; ".join(f"{each.field} {each.message}" for each in details)
+    message = "; ".join(f"{detail.field} {detail.message}" for detail in details)
     return Malformed(message, details=details)
 
 

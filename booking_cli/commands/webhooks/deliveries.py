@@ -81,8 +81,8 @@ def _write_several_types(cli: Cli, paging: Paging, path: str, params: Mapping[st
     if paging.starting_after:
         raise CliError("--starting-after needs a single event type.", hint="pass one type, or use --limit or --all")
     with api_client.connect(cli) as client:
-        found, has_more = _fetch(client, path, params, types, paging.most)
-    cli.render.many(found, COLUMNS, truncated=TRUNCATED, empty=EMPTY, extra={"has_more": has_more})
+        deliveries, has_more = _fetch(client, path, params, types, paging.most)
+    cli.render.many(deliveries, COLUMNS, truncated=TRUNCATED, empty=EMPTY, extra={"has_more": has_more})
     if has_more and cli.render.format == "table":
         cli.render.note("There are more: use --limit N or --all.")
 
@@ -91,12 +91,12 @@ def _fetch(
     client: "BookingClient", path: str, params: Mapping[str, Any], types: Sequence[str], limit: int | None
 ) -> tuple[list[dict[str, Any]], bool]:
     """Return the first deliveries of the types in the chosen order, and whether there are more."""
-    queries = [{**params, "event_type": each} for each in types] if len(types) > 1 else [params]
+    queries = [{**params, "event_type": event_type} for event_type in types] if len(types) > 1 else [params]
     pages = [merge(api_client.iter_pages(client, path, query, limit)) for query in queries]
-    found = [delivery for page in pages for delivery in page["data"]]
-    found.sort(key=_creation, reverse=params.get("order") != "asc")
-    has_more = any(page["has_more"] for page in pages) or (limit is not None and len(found) > limit)
-    return found[:limit], has_more
+    deliveries = [delivery for page in pages for delivery in page["data"]]
+    deliveries.sort(key=_creation, reverse=params.get("order") != "asc")
+    has_more = any(page["has_more"] for page in pages) or (limit is not None and len(deliveries) > limit)
+    return deliveries[:limit], has_more
 
 
 def _creation(delivery: Mapping[str, Any]) -> tuple[datetime, str]:
@@ -142,12 +142,12 @@ def _watch(cli: Cli, fetch: Callable[[], list[dict[str, Any]]]) -> NoReturn:
             while True:
                 draw(fetch())
                 time.sleep(WATCH_S)
-    seen: dict[str, tuple[str, int]] = {}
+    states: dict[str, tuple[str, int]] = {}
     while True:
         for delivery in reversed(fetch()):
             state = delivery["status"], delivery["attempt_count"]
-            if seen.get(delivery["id"]) != state:
-                seen[delivery["id"]] = state
+            if states.get(delivery["id"]) != state:
+                states[delivery["id"]] = state
                 _write_line(cli, delivery)
         cli.render.flush()
         time.sleep(WATCH_S)

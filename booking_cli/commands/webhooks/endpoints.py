@@ -107,7 +107,7 @@ def list_(cli: Cli) -> None:
     empty = "There is no endpoint yet: booking webhooks create --url URL --event TYPE"
     if cli.render.is_default_table:
         now = datetime.now(UTC)
-        endpoints = [each | {"status": _health(each, now)} for each in endpoints]
+        endpoints = [endpoint | {"status": _health(endpoint, now)} for endpoint in endpoints]
     cli.render.many(endpoints, COLUMNS, truncated=TRUNCATED, empty=empty)
 
 
@@ -116,8 +116,8 @@ def _health(endpoint: dict[str, Any], now: datetime) -> str:
     since = endpoint.get("failing_since")
     if since is None:
         return str(endpoint["status"])
-    left = datetime.fromisoformat(since) + timedelta(seconds=limits.WEBHOOK_DISABLE_AFTER_S) - now
-    return f"failing, {max(0, left // timedelta(hours=1))} h left"
+    remaining = datetime.fromisoformat(since) + timedelta(seconds=limits.WEBHOOK_DISABLE_AFTER_S) - now
+    return f"failing, {max(0, remaining // timedelta(hours=1))} h left"
 
 
 @command(app, "show", shape="endpoint")

@@ -108,8 +108,8 @@ class Screen:
         sys.stdout.flush()
 
     def _status(self, text: str, color: str = DIM) -> None:
-        shown = text[: shutil.get_terminal_size().columns - 1]
-        sys.stdout.write(CLEAR_LINE + self._painted(shown, color))
+        visible = text[: shutil.get_terminal_size().columns - 1]
+        sys.stdout.write(CLEAR_LINE + self._painted(visible, color))
         sys.stdout.flush()
 
     def _painted(self, text: str, color: str) -> str:

@@ -172,7 +172,7 @@ def _bodies(cli: Cli, kind: str | None, from_event: str | None, file: str | None
     Raises:
         CliError: not exactly one source is given, or it cannot be read.
     """
-    if sum(each is not None for each in (kind, from_event, file)) != 1:
+    if sum(source is not None for source in (kind, from_event, file)) != 1:
         raise CliError(
             "Pass one of TYPE, --from-event and --body.", hint="booking webhooks trigger booking.created --to URL"
         )
@@ -183,7 +183,10 @@ def _bodies(cli: Cli, kind: str | None, from_event: str | None, file: str | None
     if from_event is not None:
         return [_changed(_past_event(cli, from_event), changes)]
     now = datetime.now().astimezone()
-    samples = [event_types.sample(each, now, lambda: str(uuid.uuid4())) for each in event_types.matching(kind or "")]
+    samples = [
+        event_types.sample(event_type, now, lambda: str(uuid.uuid4()))
+        for event_type in event_types.matching(kind or "")
+    ]
     return [_changed(sample, changes) for sample in samples]
 
 
@@ -239,17 +242,17 @@ def _id_and_type(body: bytes) -> dict[str, Any]:
 def _write_results(cli: Cli, target: Target, sent: list[Sent], fault: str | None) -> None:
     rows = [
         {
-            "status": each.result.status,
-            "duration_ms": each.result.duration_ms,
-            **_id_and_type(each.body),
-            "as_expected": _is_expected(each.result, fault),
+            "status": attempt.result.status,
+            "duration_ms": attempt.result.duration_ms,
+            **_id_and_type(attempt.body),
+            "as_expected": _is_expected(attempt.result, fault),
             "fault": fault,
-            "error": each.result.error,
+            "error": attempt.result.error,
             "url": target.url,
-            "delivery_id": each.headers.get("Svc-Delivery-Id"),
-            "response": each.result.excerpt,
+            "delivery_id": attempt.headers.get("Svc-Delivery-Id"),
+            "response": attempt.result.excerpt,
         }
-        for each in sent
+        for attempt in sent
     ]
     if len(rows) > 1:
         cli.render.many(rows, ("status", "duration_ms", "id", "type", "as_expected"))
@@ -265,7 +268,7 @@ def _require_expected(target: Target, sent: list[Sent], fault: str | None) -> No
     Raises:
         CliError: the receiver is down, accepted a faulty delivery, or refused a valid one.
     """
-    wrong = next((each.result for each in sent if not _is_expected(each.result, fault)), None)
+    wrong = next((attempt.result for attempt in sent if not _is_expected(attempt.result, fault)), None)
     if wrong is None:
         return
     if wrong.status is None and wrong.is_unreachable:
