@@ -189,8 +189,8 @@ def with_the_face_value(
     tx: Tx, actor: Actor, card: LockedCard, kind: str, amount_minor: int, **of_booking: object
 ) -> None:
     """Write the face value as the balance after each change."""
-    shown = card.shown._replace(balance_minor=card.shown.initial_minor)
-    _ENTER(tx, actor, card._replace(shown=shown), kind, amount_minor, **of_booking)
+    shown = card.row._replace(balance_minor=card.row.initial_minor)
+    _ENTER(tx, actor, card._replace(row=shown), kind, amount_minor, **of_booking)
 
 
 def keyed_as_another(email: str) -> str:
