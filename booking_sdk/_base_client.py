@@ -3,7 +3,7 @@
 from typing import TypeVar
 
 from booking_core.models.suggestions import Suggesting
-from booking_sdk._clock import Clock
+from booking_sdk._clock import ClientClock
 from booking_sdk._config import Config
 from booking_sdk._flow import Send, Sleep, Steps, flow
 from booking_sdk._parse import Parse
@@ -19,7 +19,7 @@ class AsyncAPIClient(Suggesting):
     """The base class of the client. Resources, pages and feeds depend on it."""
 
     _config: Config
-    _clock: Clock
+    _clock: ClientClock
     _transport: AsyncTransport
 
     async def _execute(self, spec: RequestSpec, parse: Parse[T]) -> T:

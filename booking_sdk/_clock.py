@@ -6,7 +6,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 
-class Clock:
+class ClientClock:
     """The clock of the machine."""
 
     def monotonic(self) -> float:
@@ -35,4 +35,4 @@ class Clock:
         await anyio.sleep(seconds)
 
 
-SYSTEM = Clock()
+SYSTEM = ClientClock()

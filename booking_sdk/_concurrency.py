@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from booking_sdk._attempt_timeout import AttemptTimeout
-from booking_sdk._clock import Clock
+from booking_sdk._clock import ClientClock
 
 if TYPE_CHECKING:
     import asyncio
@@ -66,6 +66,6 @@ class Stop:
             finally:
                 self._scope = None
 
-    async def sleep(self, clock: Clock, seconds: float) -> None:
+    async def sleep(self, clock: ClientClock, seconds: float) -> None:
         """Sleep; `interrupting` ends the sleep early."""
         await clock.async_sleep(seconds)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from booking_core.models.limits import PAGE_LIMIT_MAX
-from booking_sdk._clock import Clock
+from booking_sdk._clock import ClientClock
 from booking_sdk.errors import APIError, APIStatusError, EventsLost
 from booking_sdk.models import AnyEvent
 from booking_sdk.request import RequestSpec
@@ -67,7 +67,7 @@ class FeedReader:
     """The state of a follower: its position, the events of the current page, and the delay before the next request."""
 
     def __init__(
-        self, spec: RequestSpec, position: FeedPosition, poll: float | None, patience: float | None, clock: Clock
+        self, spec: RequestSpec, position: FeedPosition, poll: float | None, patience: float | None, clock: ClientClock
     ) -> None:
         """Begin at a position.
 

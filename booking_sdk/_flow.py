@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from booking_sdk import _retries
 from booking_sdk._body import ACCEPTED_ENCODING
-from booking_sdk._clock import Clock
+from booking_sdk._clock import ClientClock
 from booking_sdk._config import Config, validated_api_key
 from booking_sdk._parse import InvalidBody, Parse
 from booking_sdk._retries import AttemptResult, Failure
@@ -39,7 +39,7 @@ log = logging.getLogger("booking_sdk")
 
 
 @dataclass(slots=True)
-class Progress:
+class CallProgress:
     """The progress of an attempt, recorded by the transport in case another exception ends it."""
 
     sent: bool = True
@@ -57,7 +57,7 @@ class Send:
     connect_s: float
     total_s: float
     max_response_bytes: int
-    progress: Progress = field(default_factory=Progress, compare=False)
+    progress: CallProgress = field(default_factory=CallProgress, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Sleep:
 Steps = Generator[Send | Sleep, AttemptResult | None, T]
 
 
-def flow(spec: RequestSpec, parse: Parse[T], config: Config, clock: Clock) -> Steps[T]:
+def flow(spec: RequestSpec, parse: Parse[T], config: Config, clock: ClientClock) -> Steps[T]:
     """Yield the steps of one call and return its result.
 
     An exception that interrupts a step, such as a cancellation, is thrown into the generator. It is raised again with
@@ -86,7 +86,7 @@ def flow(spec: RequestSpec, parse: Parse[T], config: Config, clock: Clock) -> St
 class _Flow(Generic[T]):
     """The state of one call between its attempts."""
 
-    def __init__(self, spec: RequestSpec, parse: Parse[T], config: Config, clock: Clock) -> None:
+    def __init__(self, spec: RequestSpec, parse: Parse[T], config: Config, clock: ClientClock) -> None:
         self.spec = spec
         self.parse = parse
         self.config = config

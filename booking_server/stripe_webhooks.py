@@ -15,7 +15,7 @@ from booking_core import organizations
 from booking_core.base.context import Actor
 from booking_core.base.errors import BookingError, Malformed, NotFound, Unavailable
 from booking_core.bookings import checkouts
-from booking_core.bookings.checkouts import Applied, Update
+from booking_core.bookings.checkouts import Applied, StripeUpdate
 from booking_core.db.engine import Tx
 from booking_core.models.reasons import ErrorReason
 from booking_core.payments import stripe_accounts
@@ -74,7 +74,7 @@ def _outcome_of(error: BookingError) -> str:
     return "refused"
 
 
-async def _verified(request: Request, service: Service, organization_id: str) -> Update | None:
+async def _verified(request: Request, service: Service, organization_id: str) -> StripeUpdate | None:
     """Return the update of an authentic event; None for an event that no booking depends on.
 
     Raises:
@@ -113,7 +113,7 @@ async def _refusal(request: Request, service: Service, reason: ErrorReason) -> B
     return Malformed.at(_SIGNATURE_FIELD, "is not the signature of this request by Stripe", reason)
 
 
-async def _apply(service: Service, organization_id: str, update: Update) -> Applied:
+async def _apply(service: Service, organization_id: str, update: StripeUpdate) -> Applied:
     def work(tx: Tx) -> Applied:
         organization = organizations.by_id(tx, organization_id)
         return checkouts.apply(

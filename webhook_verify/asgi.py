@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from webhook_verify.errors import DuplicateEvent, WebhookVerificationError
 from webhook_verify.frames import clear_frames
-from webhook_verify.refusals import Refusal, answer
+from webhook_verify.refusals import Rejection, answer
 
 if TYPE_CHECKING:
     from webhook_verify.receiver import VerifiedDelivery, Verifier
@@ -126,7 +126,7 @@ def _replaying(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-async def _answer(send: Send, refusal: Refusal) -> None:
+async def _answer(send: Send, refusal: Rejection) -> None:
     status, content = answer(refusal)
     body = json.dumps(content).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from webhook_verify.errors import DuplicateEvent, WebhookVerificationError
 from webhook_verify.frames import clear_frames
-from webhook_verify.refusals import Refusal, answer
+from webhook_verify.refusals import Rejection, answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +99,7 @@ class _Rejected(HTTPException):
     """The response to a rejected request."""
 
 
-def _rejection(request: Request, refusal: Refusal) -> _Rejected:
+def _rejection(request: Request, refusal: Rejection) -> _Rejected:
     """Return the exception that responds with the object itself. FastAPI would respond with `{"detail": {…}}`.
 
     The handler is registered in the request scope, where Starlette looks it up. If a later version looks elsewhere, the

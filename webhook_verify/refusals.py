@@ -7,12 +7,12 @@ from typing import Union
 
 from webhook_verify.errors import DuplicateEvent, WebhookVerificationError
 
-Refusal = Union[WebhookVerificationError, DuplicateEvent]
+Rejection = Union[WebhookVerificationError, DuplicateEvent]
 
 _log = logging.getLogger("webhook_verify")
 
 
-def answer(refusal: Refusal) -> tuple[int, dict[str, str]]:
+def answer(refusal: Rejection) -> tuple[int, dict[str, str]]:
     """Return the status and the JSON object of the response, and log a warning unless the event is a duplicate."""
     if isinstance(refusal, WebhookVerificationError):
         _log.warning("a delivery was refused: %s: %s", refusal.reason, refusal)

@@ -14,13 +14,13 @@ from booking_cli.framework.errors import LISTS, CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.formatting import booking_text, money
 from booking_cli.framework.options import Paging
-from booking_cli.framework.output import LIMIT_REACHED, Page
+from booking_cli.framework.output import LIMIT_REACHED, ListPage
+from booking_core.models.json import JsonObject
 
 if TYPE_CHECKING:
     from booking_sdk import BookingClient
 
-Json = dict[str, Any]
-Condition = Callable[[Json], bool]
+BookingCondition = Callable[[JsonObject], bool]
 
 PAGE = 100
 PAGES = 50
@@ -50,7 +50,7 @@ def write_search(
     matches = _has_name(name)
     query = {**params, "order": paging.order, "starting_after": paging.starting_after}
 
-    def pages() -> Iterator[Page]:
+    def pages() -> Iterator[ListPage]:
         with api_client.connect(cli) as client:
             yield from _search(cli, client, query, matches, paging.most)
 
@@ -65,7 +65,7 @@ def write_search(
         )
 
 
-def _has_name(name: str) -> Condition:
+def _has_name(name: str) -> BookingCondition:
     """Return a function that tests whether a booking's guest has the words of a name.
 
     Raises:
@@ -80,8 +80,8 @@ def _has_name(name: str) -> Condition:
 
 
 def _search(
-    cli: Cli, client: "BookingClient", params: Mapping[str, Any], matches: Condition, limit: int | None
-) -> Iterator[Page]:
+    cli: Cli, client: "BookingClient", params: Mapping[str, Any], matches: BookingCondition, limit: int | None
+) -> Iterator[ListPage]:
     """Yield pages of matching bookings, up to a number of bookings; without a limit all of them.
 
     The last page has `LIMIT_REACHED` when a search with a limit stopped after 5,000 bookings.
@@ -133,18 +133,18 @@ def _resolve_id(client: "BookingClient", reference: str) -> str:
     raise CliError(f"There is no booking {number}.", ExitCode.NOT_FOUND, code="not_found", hint=LISTS["booking"])
 
 
-def create(cli: Cli, body: Json, key_option: str | None) -> tuple[Json, bool]:
+def create(cli: Cli, body: JsonObject, key_option: str | None) -> tuple[JsonObject, bool]:
     """Create a booking; return it, and whether an earlier run with the same key created it."""
     created = api_client.post(cli, "bookings", body=body, key_option=key_option)
     return created.body, created.is_replay
 
 
-def quote(cli: Cli, body: Json, key: str | None) -> None:
+def quote(cli: Cli, body: JsonObject, key: str | None) -> None:
     """Quote a booking and write the quote; `key` is the idempotency key of the order."""
     cli.render.one(_quote(cli, body, key))
 
 
-def preview(cli: Cli, body: Json, key: str | None) -> None:
+def preview(cli: Cli, body: JsonObject, key: str | None) -> None:
     """Write the quote of a booking that a dry run does not create; `body` is the body of the booking."""
     quoted = _quote(cli, body, key)
     cli.render.one({**quoted, "dry_run": True})
@@ -152,13 +152,13 @@ def preview(cli: Cli, body: Json, key: str | None) -> None:
     cli.render.note("Nothing was booked (--dry-run).")
 
 
-def _quote(cli: Cli, body: Json, key: str | None) -> Json:
+def _quote(cli: Cli, body: JsonObject, key: str | None) -> JsonObject:
     with api_client.connect(cli) as client:
-        quoted: Json = api_client.request(client, "POST", "bookings/quote", body=body, idempotency_key=key).body
+        quoted: JsonObject = api_client.request(client, "POST", "bookings/quote", body=body, idempotency_key=key).body
     return quoted
 
 
-def _note_refusals(cli: Cli, refusals: Sequence[Json]) -> None:
+def _note_refusals(cli: Cli, refusals: Sequence[JsonObject]) -> None:
     for refusal in refusals:
         cli.render.note(f"It would be refused: {refusal['message']}")
 
@@ -200,7 +200,9 @@ def reschedule(cli: Cli, reference: str, departure: str, *, dry_run: bool, key_o
     _change(cli, reference, "reschedule", {"departure_id": departure}, dry_run=dry_run, key_option=key_option)
 
 
-def change_party(cli: Cli, reference: str, body: Json, *, refund: str, dry_run: bool, key_option: str | None) -> None:
+def change_party(
+    cli: Cli, reference: str, body: JsonObject, *, refund: str, dry_run: bool, key_option: str | None
+) -> None:
     """Change the party of a booking and write it. A dry run writes the preview."""
     _refuse_full(refund)
     _change(cli, reference, "party", body | {"refund": refund}, dry_run=dry_run, key_option=key_option)
@@ -211,7 +213,7 @@ def _refuse_full(refund: str) -> None:
         raise CliError("--refund full needs --org: the API refunds by the organization's policy.", hint="add --org")
 
 
-def _change(cli: Cli, reference: str, verb: str, body: Json, *, dry_run: bool, key_option: str | None) -> None:
+def _change(cli: Cli, reference: str, verb: str, body: JsonObject, *, dry_run: bool, key_option: str | None) -> None:
     """Send a change of a booking and write the booking, or write the preview of the change."""
     with api_client.connect(cli) as client:
         path = _path(client, reference, verb)
@@ -225,11 +227,11 @@ def _change(cli: Cli, reference: str, verb: str, body: Json, *, dry_run: bool, k
     cli.render.note("Nothing was changed (--dry-run).")
 
 
-def _without_booking(change: Json) -> Json:
+def _without_booking(change: JsonObject) -> JsonObject:
     return {name: value for name, value in change.items() if name != "booking"}
 
 
-def _write_request(cli: Cli, booking: Json, path: str, body: Json) -> None:
+def _write_request(cli: Cli, booking: JsonObject, path: str, body: JsonObject) -> None:
     request = {"method": "POST", "path": f"{api_client.PREFIX}/{path}", "body": body}
     cli.render.one({**booking, "dry_run": True, "request": request})
     if booking["status"] == "cancelled":

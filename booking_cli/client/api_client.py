@@ -22,7 +22,7 @@ from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import Paging
-from booking_cli.framework.output import Page
+from booking_cli.framework.output import ListPage
 
 if TYPE_CHECKING:
     from booking_sdk import APIResponse, BookingClient, RequestOptions
@@ -108,7 +108,7 @@ def _hooks(cli: Cli) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class ApiResponse:
     """A response with its JSON body."""
 
     body: Any
@@ -126,7 +126,7 @@ def request(
     body: object = None,
     idempotency_key: str | None = None,
     headers: Mapping[str, str] | None = None,
-) -> Response:
+) -> ApiResponse:
     """Send a request with the SDK's retries, and return the response.
 
     Args:
@@ -155,13 +155,13 @@ def request(
     return _parse(response)
 
 
-def post(cli: Cli, path: str, *, body: object, key_option: str | None) -> Response:
+def post(cli: Cli, path: str, *, body: object, key_option: str | None) -> ApiResponse:
     """Send a request that changes something once, and return the response; `key_option` is --idempotency-key."""
     with connect(cli) as client:
         return post_once(cli, client, path, body, key_option)
 
 
-def post_once(cli: Cli, client: "BookingClient", path: str, body: object, key_option: str | None) -> Response:
+def post_once(cli: Cli, client: "BookingClient", path: str, body: object, key_option: str | None) -> ApiResponse:
     """Do the same with an open client."""
     with cli.idempotency_key(key_option) as key:
         return request(client, "POST", path, body=body, idempotency_key=key)
@@ -179,7 +179,7 @@ def write_resource(cli: Cli, path: str) -> None:
     cli.render.one(resource)
 
 
-def _parse(response: "APIResponse[Any]") -> Response:
+def _parse(response: "APIResponse[Any]") -> ApiResponse:
     try:
         body = json.loads(response.body) if response.body else None
     except (ValueError, RecursionError):
@@ -191,7 +191,7 @@ def _parse(response: "APIResponse[Any]") -> Response:
             request_id=response.meta.request_id,
             hint=NOT_THE_API,
         ) from None
-    return Response(body, response.status_code, response.headers, response.meta.idempotent_replayed)
+    return ApiResponse(body, response.status_code, response.headers, response.meta.idempotent_replayed)
 
 
 def write_list(
@@ -209,12 +209,12 @@ def write_list(
     cli.render.pages(_fetch(cli, path, query, paging.most), columns, truncated=truncated, empty=empty)
 
 
-def _fetch(cli: Cli, path: str, params: Mapping[str, Any], limit: int | None) -> Iterator[Page]:
+def _fetch(cli: Cli, path: str, params: Mapping[str, Any], limit: int | None) -> Iterator[ListPage]:
     with connect(cli) as client:
         yield from iter_pages(client, path, params, limit)
 
 
-def iter_pages(client: "BookingClient", path: str, params: Mapping[str, Any], limit: int | None) -> Iterator[Page]:
+def iter_pages(client: "BookingClient", path: str, params: Mapping[str, Any], limit: int | None) -> Iterator[ListPage]:
     """Yield the pages of a list, up to a number of items; without a limit all of them.
 
     Raises:
@@ -243,7 +243,7 @@ def iter_items(client: "BookingClient", path: str, params: Mapping[str, Any]) ->
         yield from page["data"]
 
 
-def fetch_page(client: "BookingClient", path: str, params: Mapping[str, Any]) -> Page:
+def fetch_page(client: "BookingClient", path: str, params: Mapping[str, Any]) -> ListPage:
     """Return one page.
 
     Raises:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from booking_cli.client import api_client
 from booking_cli.framework.context import Cli
+from booking_cli.framework.formatting import Item
 
 if TYPE_CHECKING:
     from booking_sdk import BookingClient
@@ -21,8 +22,6 @@ TRUNCATED = {TITLE: 40}
 _SINGLE_REQUESTS_MAX = 3
 """Up to so many experiences are requested by their ids; more are read from the list."""
 
-Departure = Mapping[str, Any]
-
 
 def write_day(cli: Cli, day: str, experience_id: str | None) -> None:
     """Write the departures of a day."""
@@ -33,7 +32,7 @@ def write_day(cli: Cli, day: str, experience_id: str | None) -> None:
     write(cli, departures)
 
 
-def with_titles(cli: Cli, client: "BookingClient", departures: Sequence[Departure]) -> Sequence[Departure]:
+def with_titles(cli: Cli, client: "BookingClient", departures: Sequence[Item]) -> Sequence[Item]:
     """Return the departures with the titles of their experiences, if the output shows them."""
     fields = cli.render.fields
     if not (TITLE in fields if fields else not cli.render.is_json):
@@ -42,7 +41,7 @@ def with_titles(cli: Cli, client: "BookingClient", departures: Sequence[Departur
     return [_with_title(departure, titles) for departure in departures]
 
 
-def write(cli: Cli, departures: Sequence[Departure], *, limit: int | None = None) -> None:
+def write(cli: Cli, departures: Sequence[Item], *, limit: int | None = None) -> None:
     """Write departures as a list, up to a number of them."""
     settings: dict[str, Any] = {"columns": COLUMNS}
     if cli.render.is_default_table:
@@ -75,15 +74,15 @@ def _experiences(client: "BookingClient", ids: Collection[str]) -> Iterator[Mapp
     yield from api_client.iter_items(client, "experiences", {})
 
 
-def _with_title(departure: Departure, titles: Mapping[str, str]) -> Departure:
+def _with_title(departure: Item, titles: Mapping[str, str]) -> Item:
     return {**departure, "experience": {"title": titles.get(departure["experience_id"], departure["experience_id"])}}
 
 
-def _ids(departure: Departure) -> str:
+def _ids(departure: Item) -> str:
     return f"{departure['id']}  {', '.join(tier['id'] for tier in departure['price_tiers'])}"
 
 
-def _seats(departure: Departure) -> str:
+def _seats(departure: Item) -> str:
     if departure["status"] != "open":
         return str(departure["status"])
     return f"{departure['seats_available']}/{departure['seats_total']}"

@@ -25,7 +25,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class Login:
     """The settings of an API client."""
 
     profile: profiles.Choice
@@ -33,7 +33,7 @@ class Connection:
     api_key: Setting
 
 
-def resolve(cli: Cli) -> Connection:
+def resolve(cli: Cli) -> Login:
     """Return the key and the base URL of this run; either may be missing. They are resolved once, since reading a
     keyring may open a window, and notes on overridden settings are printed.
 
@@ -42,16 +42,16 @@ def resolve(cli: Cli) -> Connection:
     """
     if cli.connection is None:
         cli.connection = _resolve(cli)
-    resolved: Connection = cli.connection
+    resolved: Login = cli.connection
     return resolved
 
 
-def _resolve(cli: Cli) -> Connection:
+def _resolve(cli: Cli) -> Login:
     choice, stored = profiles.chosen(cli), profiles.load()
     needs_profile = not (cli.options.base_url and cli.options.api_key_stdin)
     if choice.origin != "default" and needs_profile:
         stored.named(choice.name)
-    return Connection(choice, base_url(cli, choice, stored), _api_key(cli, choice, stored))
+    return Login(choice, base_url(cli, choice, stored), _api_key(cli, choice, stored))
 
 
 def base_url(cli: Cli, choice: profiles.Choice, stored: profiles.Profiles) -> Setting:

@@ -12,7 +12,7 @@ from booking_cli.operator.catalog_import import CatalogImport, read_document, re
 
 if TYPE_CHECKING:
     from booking_core.base.context import Organization
-    from booking_core.catalogue.catalog import Note, Summary
+    from booking_core.catalogue.catalog import ImportSummary, Note
 
 app = command_group("Import, export and validate catalogue files (operator).")
 
@@ -64,7 +64,7 @@ def import_(
     from booking_core import organizations
     from booking_core.catalogue import catalog
 
-    tally = catalog.Tally()
+    tally = catalog.ImportTally()
     with report_partial_import(cli, tally, dry_run=dry_run):
         document = read_document(file)
         settings = secret_keys.settings_with_secret_key()
@@ -146,7 +146,7 @@ def _organization(cli: Cli, slug: str) -> "Organization":
 
 
 def _write_summary(
-    cli: Cli, org: str, summary: "Summary", departures: Sequence[dict[str, Any]], *, dry_run: bool
+    cli: Cli, org: str, summary: "ImportSummary", departures: Sequence[dict[str, Any]], *, dry_run: bool
 ) -> None:
     counts = {kind: getattr(summary, kind)._asdict() for kind in KINDS}
     if cli.render.is_json:

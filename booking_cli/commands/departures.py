@@ -20,6 +20,7 @@ from booking_cli.operator import cancellations, transactions
 from booking_cli.operator.cancellations import count_text
 from booking_cli.operator.staff_bookings import note_dry_run
 from booking_cli.operator.transactions import by_slug, stored_id
+from booking_core.models.json import JsonObject
 
 if TYPE_CHECKING:
     from booking_core.base.context import Actor
@@ -39,7 +40,6 @@ BOOKINGS_TABLE = ("number", "customer.name", "totals.total", "payment", "refund"
 TRUNCATED = {"experience.title": 24, "customer.name": 16}
 REASON_CODES = ("admin", "agent")
 
-Json = dict[str, Any]
 Database = Annotated[str | None, option("--org SLUG", "Use the database, for this organization (operator).")]
 DepartureId = Annotated[str, argument("ID", "The departure's id; see `booking departures list`.", parser=identifier)]
 
@@ -80,7 +80,7 @@ def list_(
         return
     from booking_core import bookings
 
-    def query(tx: "Tx", actor: "Actor") -> list[Json]:
+    def query(tx: "Tx", actor: "Actor") -> list[JsonObject]:
         return bookings.find_departures(
             tx,
             actor,
@@ -97,7 +97,7 @@ def list_(
         cli.render.many(departures, COLUMNS)
 
 
-def _table_row(departure: Json, *, is_one_day: bool) -> Json:
+def _table_row(departure: JsonObject, *, is_one_day: bool) -> JsonObject:
     start, sold, total = departure["starts_at"], departure["seats_sold"], departure["seats_total"]
     return departure | {
         "start": start[11:16] if is_one_day else start[5:16].replace("T", " "),
@@ -167,10 +167,10 @@ def manifest(
         manifests.write(cli, data)
 
 
-def _manifest(cli: Cli, departure_id: str, org: str | None, *, use_api: bool) -> Json:
+def _manifest(cli: Cli, departure_id: str, org: str | None, *, use_api: bool) -> JsonObject:
     if not uses_database(cli, org, use_api=use_api):
         with api_client.connect(cli) as client:
-            data: Json = api_client.get(client, f"departures/{departure_id}/manifest")
+            data: JsonObject = api_client.get(client, f"departures/{departure_id}/manifest")
         return data
     from booking_core import bookings
 
@@ -272,14 +272,14 @@ def cancel(
     _write_cancelled(cli, departure, affected, dry_run=dry_run)
 
 
-def _question(departure: Mapping[str, Any], bookings: Sequence[Json]) -> str:
+def _question(departure: Mapping[str, Any], bookings: Sequence[JsonObject]) -> str:
     name = f"{departure['experience']['title']}, {start_text(departure)}"
     refunds = cancellations.amounts_text(cancellations.totals(bookings))
     count = count_text(len(bookings))
     return f"Cancel the departure ({name}) and its {count}, and refund {refunds}? This cannot be undone."
 
 
-def _write_cancelled(cli: Cli, departure: Json, affected: Sequence[Json], *, dry_run: bool) -> None:
+def _write_cancelled(cli: Cli, departure: JsonObject, affected: Sequence[JsonObject], *, dry_run: bool) -> None:
     """Write the bookings with their refunds; in the json modes the envelope also has the departure."""
     refunds = cancellations.totals(affected)
     bookings = sorted(affected, key=lambda booking: booking["booking_number"] or 0)
@@ -295,7 +295,7 @@ def _write_cancelled(cli: Cli, departure: Json, affected: Sequence[Json], *, dry
     note_dry_run(cli, dry_run)
 
 
-def _booking_row(booking: Json) -> Json:
+def _booking_row(booking: JsonObject) -> JsonObject:
     refund = booking["refund"]
     return booking | {
         "number": booking["booking_number"],
@@ -304,7 +304,7 @@ def _booking_row(booking: Json) -> Json:
     }
 
 
-def _summary(departure: Json, count: int, refunds: str, *, dry_run: bool) -> str:
+def _summary(departure: JsonObject, count: int, refunds: str, *, dry_run: bool) -> str:
     if not dry_run:
         verb = "is" if count == 1 else "are"
         return f"The departure is cancelled; {count_text(count)} {verb} cancelled; refunds: {refunds}."

@@ -17,7 +17,7 @@ from booking_cli.operator import storage
 from booking_cli.operator.transactions import parse_instant
 
 if TYPE_CHECKING:
-    from booking_core.base.context import ApiKey, Organization
+    from booking_core.base.context import CallerKey, Organization
     from booking_core.db.engine import Database
 
 SCOPES = tuple(openapi_parts.load()["scopes"])
@@ -74,7 +74,7 @@ def create(
         at = parse_instant(organization, "--expires-at", expires_at)
         scopes = _scopes(scope, all_read=all_read)
 
-        def work(tx: Any) -> "tuple[ApiKey, str]":
+        def work(tx: Any) -> "tuple[CallerKey, str]":
             now = tx.now()
             end = at if lifetime is None else organization.instant(now) + lifetime
             return keys.create(tx, organization, name=name, scopes=scopes, expires_at=end, cell=_cell(), now=now)
@@ -191,7 +191,7 @@ def rotate(
 
     with _key(cli, key_id) as (database, old, organization), secret_output(secret_file) as output:
 
-        def work(tx: Any) -> "tuple[ApiKey, str, ApiKey]":
+        def work(tx: Any) -> "tuple[CallerKey, str, CallerKey]":
             new, secret, _ = keys.rotate(tx, old.id, overlap=overlap_us, cell=_cell(), now=tx.now())
             return new, secret, keys.get(tx, old.id)[0]
 
@@ -226,7 +226,7 @@ def _database(cli: Cli) -> "AbstractContextManager[Database]":
 
 
 @contextmanager
-def _key(cli: Cli, reference: str) -> "Iterator[tuple[Database, ApiKey, Organization]]":
+def _key(cli: Cli, reference: str) -> "Iterator[tuple[Database, CallerKey, Organization]]":
     """Open the database and yield it with the key and its organization, which is noted."""
     with _database(cli) as database:
         from booking_core.organizations import keys
@@ -248,12 +248,12 @@ def _cell() -> str:
     return storage.load_settings().cell or ""
 
 
-def _change(cli: Cli, work: Callable[[Any], "tuple[ApiKey, Organization]"], database: Any) -> None:
+def _change(cli: Cli, work: Callable[[Any], "tuple[CallerKey, Organization]"], database: Any) -> None:
     key, organization, now = database.write(lambda tx: (*work(tx), tx.now()))
     cli.render.one(_key_object(key, organization, organization.instant(now)))
 
 
-def _key_object(key: "ApiKey", organization: "Organization", now: int) -> dict[str, Any]:
+def _key_object(key: "CallerKey", organization: "Organization", now: int) -> dict[str, Any]:
     """Return the API's key object, with the status and the time of revocation for operators."""
     from booking_core.organizations import keys
 

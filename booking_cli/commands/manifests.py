@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from booking_cli.framework.context import Cli
-from booking_cli.framework.formatting import grouped_money, money, one_line, shortened
+from booking_cli.framework.formatting import Item, grouped_money, money, one_line, shortened
 
 COLUMNS = tuple("booking_number status customer.name guests add_ons unpaid customer.phone customer.email note".split())
 """The columns of TSV."""
@@ -21,7 +21,6 @@ _PRINTED = 80
 _NAME_MIN = 16
 """The width below which names are hard to read."""
 
-Item = Mapping[str, Any]
 CSV_COLUMNS = (
     *("booking_number", "status", "name", "guests", "add_ons", "unpaid", "phone", "email", "note"),
     *("checked_in_at", "no_show_at"),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from booking_cli.framework.arguments import day, is_there
 from booking_cli.framework.command import command, command_app
@@ -13,6 +13,7 @@ from booking_cli.framework.formatting import bar, block, grouped_money
 from booking_cli.framework.options import Org, option
 from booking_cli.operator import transactions
 from booking_cli.operator.transactions import by_slug
+from booking_core.models.json import JsonObject
 
 if TYPE_CHECKING:
     from booking_core.base.context import Actor
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 app = command_app()
 
-Json = dict[str, Any]
 
 DAYS = 28
 """By default the report begins so many days before today, and ends so many days after it."""
@@ -63,7 +63,7 @@ def report(
     if html and is_there(html):
         cli.confirm(f"Replace {html}?")
 
-    def query(tx: "Tx", actor: "Actor") -> Json:
+    def query(tx: "Tx", actor: "Actor") -> JsonObject:
         zone = actor.organization.zone
         today = zone.wall(actor.at).date()
         begin = date.fromisoformat(first) if first else today - timedelta(DAYS)
@@ -82,7 +82,7 @@ def report(
         cli.render.one(data)
 
 
-def _write_page(cli: Cli, file: Path, data: Json) -> None:
+def _write_page(cli: Cli, file: Path, data: JsonObject) -> None:
     """Write the page for its owner alone: it has sales, and URLs of webhooks."""
     from booking_core.base import private_files
 
@@ -93,7 +93,7 @@ def _write_page(cli: Cli, file: Path, data: Json) -> None:
     cli.render.note(f"wrote {file}")
 
 
-def _page(data: Json) -> str:
+def _page(data: JsonObject) -> str:
     """Return the report as a page in one file."""
     from jinja2 import Environment, StrictUndefined
 
@@ -102,16 +102,16 @@ def _page(data: Json) -> str:
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(data, states=STATES)
 
 
-def _amounts(amounts: Sequence[Json]) -> str:
+def _amounts(amounts: Sequence[JsonObject]) -> str:
     return ", ".join(map(grouped_money, amounts)) or "-"
 
 
-def _amount(amounts: Sequence[Json]) -> Json | str:
+def _amount(amounts: Sequence[JsonObject]) -> JsonObject | str:
     """Return an amount for a cell of a table, which aligns it; amounts of several currencies as text."""
     return amounts[0] if len(amounts) == 1 else _amounts(amounts)
 
 
-def _lines(data: Json) -> Iterator[Json]:
+def _lines(data: JsonObject) -> Iterator[JsonObject]:
     """Yield a line for each number of the report; one of sales for each currency."""
     for section, name in (("days", "date"), ("experiences", "title"), ("cancellations", "reason")):
         for row in data[section]:
@@ -128,7 +128,7 @@ def _lines(data: Json) -> Iterator[Json]:
 # On a terminal ---------------------------------------------------------------------------------------------------
 
 
-def _write(cli: Cli, data: Json) -> None:
+def _write(cli: Cli, data: JsonObject) -> None:
     render, totals = cli.render, data["totals"]
     render.heading(
         f"{data['organization']['name']}, {data['from']} to {data['to']}, {data['organization']['timezone']}"
@@ -162,7 +162,7 @@ def _chart(values: Sequence[tuple[str, int]]) -> Iterator[str]:
     yield axis.rstrip() + f"   highest: {max(sums)} sales"
 
 
-def _write_section(cli: Cli, title: str, rows: Sequence[Json], name: str) -> None:
+def _write_section(cli: Cli, title: str, rows: Sequence[JsonObject], name: str) -> None:
     """Write the rows that have bookings, each with a bar of its share of the largest."""
     most = max((row["bookings"] for row in rows), default=0)
     entries = [
@@ -176,7 +176,7 @@ def _write_section(cli: Cli, title: str, rows: Sequence[Json], name: str) -> Non
     cli.render.many(entries, (name, "bookings", "seats", "share", "amount"), empty="None.", truncated={name: _TITLE})
 
 
-def _write_occupancy(cli: Cli, data: Json) -> None:
+def _write_occupancy(cli: Cli, data: JsonObject) -> None:
     """Write a strip for each experience: a space for days without departures, else a block of the seats sold. In a long
     window a block has several days: the strip fits into 80 columns."""
     per = -(-len(data["occupancy"]) // _STRIP_WIDTH)
@@ -195,12 +195,12 @@ def _write_occupancy(cli: Cli, data: Json) -> None:
     cli.render.many(rows, ("experience", "days", "seats"), empty="No departures.", truncated={"experience": _TITLE})
 
 
-def _seats(days: Sequence[Json]) -> tuple[int, int]:
+def _seats(days: Sequence[JsonObject]) -> tuple[int, int]:
     return sum(day["seats_sold"] for day in days), sum(day["seats_total"] for day in days)
 
 
-def _webhook(endpoint: Json) -> Json:
-    counts: Json = endpoint["deliveries"]
+def _webhook(endpoint: JsonObject) -> JsonObject:
+    counts: JsonObject = endpoint["deliveries"]
     name = endpoint["description"] or endpoint["url"]
     return counts | {
         "endpoint": name if endpoint["status"] == "enabled" else f"({endpoint['status']}) {name}",

@@ -110,13 +110,13 @@ def checkout(
     """  # noqa: E501
     fields = basket(cli.params)
     from booking_core.bookings import storefront
-    from booking_core.bookings.storefront import Checkout
+    from booking_core.bookings.storefront import CheckoutRequest
 
     def change(tx: "Tx", actor: "Actor") -> bytes:
         fields["departure_id"] = stored_id(departure, "departure")
         fields["discount_minor"] = parse_amount(discount, actor.organization.default_currency)
         fields["hold_id"] = None if hold_id is None else stored_id(hold_id, "hold")
-        return storefront.check_out(tx, actor, transactions.parse(Checkout, fields))
+        return storefront.check_out(tx, actor, transactions.parse(CheckoutRequest, fields))
 
     cli.render.one(transactions.change(cli, by_slug(org), change))
 

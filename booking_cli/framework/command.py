@@ -163,7 +163,7 @@ def _has_surrogates(text: str) -> bool:
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 
-class Command(TyperCommand):
+class CliCommand(TyperCommand):
     """A command that takes the global options."""
 
     def __init__(self, name: str | None, *, epilog: str | None = None, **settings: Any) -> None:
@@ -334,7 +334,7 @@ def command(app: typer.Typer, name: str, *, shape: str | None = None, changes: b
         text, _, listed = inspect.cleandoc(function.__doc__ or "").partition(_EXAMPLES)
         run = _with_context(function)
         setattr(run, OUTPUT_SPEC, OutputSpec(shape, changes))
-        app.command(name, cls=Command, help=text, epilog=textwrap.dedent(listed))(run)
+        app.command(name, cls=CliCommand, help=text, epilog=textwrap.dedent(listed))(run)
         return function
 
     return declare

@@ -29,6 +29,7 @@ from booking_cli.framework.formatting import (
     value_at,
     wants_color,
 )
+from booking_core.base.progress import Progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,10 +38,8 @@ if TYPE_CHECKING:
 FORMATS = ("table", "json", "jsonl", "tsv")
 COLORS = ("auto", "always", "never")
 
-Advance = Callable[[int, int], None]
-"""Takes the number of finished items and the total."""
 
-Page = dict[str, Any]
+ListPage = dict[str, Any]
 """The envelope of a list: `data`, `has_more`, `next_cursor` and the other fields of the API's list."""
 LIMIT_REACHED = "is_limit_reached"
 """A field of the last page of a search that stopped at its limit. It is not written."""
@@ -192,12 +191,12 @@ class Renderer:
 
     def pages(
         self,
-        pages: Iterator[Page],
+        pages: Iterator[ListPage],
         columns: Sequence[str],
         *,
         truncated: Mapping[str, int] | None = None,
         empty: str,
-    ) -> Page:
+    ) -> ListPage:
         """Write all pages of a list, and return the last one. JSON lines and TSV are written page by page.
 
         Raises:
@@ -212,8 +211,8 @@ class Renderer:
             self.note("There are more: use --limit N or --all.")
         return page
 
-    def _page_by_page(self, pages: Iterator[Page], columns: Sequence[str]) -> Page:
-        page: Page = {}
+    def _page_by_page(self, pages: Iterator[ListPage], columns: Sequence[str]) -> ListPage:
+        page: ListPage = {}
         count = 0
         try:
             for page in pages:
@@ -340,17 +339,18 @@ class Renderer:
             self._write_stderr(text)
 
     @contextlib.contextmanager
-    def progress(self, title: str) -> Iterator[Advance]:
+    def progress(self, title: str) -> Iterator[Progress]:
         """Show a progress bar on stderr if it is a terminal, and yield the function that advances it."""
         if not (self._progress and sys.stderr.isatty()) or self._quiet or self.is_json:
             yield lambda count, total: None
             return
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as ProgressBar
 
         console = Console(file=sys.stderr, no_color=not wants_color(sys.stderr, self._color), highlight=False)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=console, transient=True) as bar:
+        with ProgressBar(*columns, console=console, transient=True) as bar:
             task = bar.add_task(title, total=None)
             yield lambda count, total: bar.update(task, completed=count, total=total)
 
@@ -388,9 +388,9 @@ def _error_object(error: CliError) -> dict[str, Any]:
     return fields | ({"details": list(error.details)} if error.details else {})
 
 
-def merge(pages: Iterator[Page]) -> Page:
+def merge(pages: Iterator[ListPage]) -> ListPage:
     """Return all pages as one, with the cursor of the last one."""
-    page: Page = {}
+    page: ListPage = {}
     items: list[Any] = []
     for page in pages:
         items += page["data"]

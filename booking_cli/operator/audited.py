@@ -67,7 +67,7 @@ class _Entry:
 
     def __init__(self, cli: "Cli | None") -> None:
         self._cli = cli
-        self._written: audit.Entry | None = None
+        self._written: audit.AuditEntry | None = None
 
     def writing(self, fn: Callable[[Tx], T]) -> Callable[[Tx], T]:
         """Return a function that also writes the entry into the transaction of `fn`."""
@@ -88,10 +88,10 @@ class _Entry:
             self._written.log()
 
 
-def _entry_of(cli: "Cli", result: Any) -> audit.Entry:
+def _entry_of(cli: "Cli", result: Any) -> audit.AuditEntry:
     assert cli.action is not None
     objects = {**cli.audited, **_typed_ids(cli.arguments), **_made_ids(result)}
-    return audit.Entry(audit.OPERATOR, operator(), cli.action, cli.organization_id or _owner_of(result), objects)
+    return audit.AuditEntry(audit.OPERATOR, operator(), cli.action, cli.organization_id or _owner_of(result), objects)
 
 
 def operator() -> str:

@@ -10,14 +10,13 @@ from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.formatting import money, start_text
 from booking_cli.operator.transactions import FindOrganization, Session, by_slug, open_session
+from booking_core.models.json import JsonObject
 
 if TYPE_CHECKING:
     from booking_core.base.context import Actor
     from booking_core.bookings import CancelledBatch
     from booking_core.db.engine import Tx
 
-
-Json = dict[str, Any]
 
 EXPECTED = "expected"
 """The state of a refund that a cancellation would create."""
@@ -51,12 +50,14 @@ def count_text(bookings: int) -> str:
     return f"{bookings} booking{'' if bookings == 1 else 's'}"
 
 
-def plan(session: Session, find_organization: FindOrganization, departure_id: str) -> tuple[Json, list[Json]]:
+def plan(
+    session: Session, find_organization: FindOrganization, departure_id: str
+) -> tuple[JsonObject, list[JsonObject]]:
     """Return the departure, and its pending and confirmed bookings with the refund that each would get."""
     return session.read(find_organization, lambda tx, actor: _plan(tx, actor, departure_id))
 
 
-def _plan(tx: "Tx", actor: "Actor", departure_id: str) -> tuple[Json, list[Json]]:
+def _plan(tx: "Tx", actor: "Actor", departure_id: str) -> tuple[JsonObject, list[JsonObject]]:
     from booking_core import bookings, payments
 
     departure = bookings.get_departure(tx, actor, departure_id)
@@ -74,7 +75,7 @@ def cancel_all(
     reason_code: str = "admin",
     *,
     expected: int,
-) -> list[Json]:
+) -> list[JsonObject]:
     """Cancel the departure and its bookings, and return the cancelled bookings with their refunds.
 
     Each batch is a separate transaction.
@@ -87,7 +88,7 @@ def cancel_all(
     """
     from booking_core.base.errors import BookingError
 
-    cancelled: list[Json] = []
+    cancelled: list[JsonObject] = []
     total = f"{count_text(expected)} of the departure {departure_id}"
     hint = f"booking departures cancel {departure_id} completes it; so does a worker"
     try:
@@ -111,19 +112,19 @@ def cancel_all(
 
 def _cancel_batch(
     session: Session, find_organization: FindOrganization, departure_id: str, reason_code: str
-) -> tuple[list[Json], int]:
+) -> tuple[list[JsonObject], int]:
     from booking_core import bookings, payments
     from booking_core.models.bookings import CancelReason
 
     reason = CancelReason(reason_code)
 
-    def present(tx: "Tx", actor: "Actor", batch: "CancelledBatch") -> tuple[list[Json], int]:
+    def present(tx: "Tx", actor: "Actor", batch: "CancelledBatch") -> tuple[list[JsonObject], int]:
         cancelled = [json.loads(rendered) for rendered in batch.bookings]
         outcomes = payments.outcomes_of(tx, actor.organization.id, [booking["id"] for booking in cancelled])
         refunds = {booking_id: outcome.to_json() for booking_id, outcome in outcomes.items() if outcome.refund_id}
         return [booking | {"refund": refunds.get(booking["id"])} for booking in cancelled], batch.remaining
 
-    batch: tuple[list[Json], int] = session.change(
+    batch: tuple[list[JsonObject], int] = session.change(
         find_organization,
         lambda tx, actor: bookings.cancel_departure_batch(tx, actor, departure_id, reason=reason),
         present=present,
@@ -133,7 +134,7 @@ def _cancel_batch(
 
 def cancel_bookings_of(
     cli: Cli, org: str, departure_ids: Sequence[str], *, cancel_bookings: bool, dry_run: bool
-) -> list[Json]:
+) -> list[JsonObject]:
     """Return the departures with pending or confirmed bookings, their number and refunds.
 
     Args:
@@ -151,14 +152,14 @@ def cancel_bookings_of(
         return [_cancel_bookings(cli, session, org, departure) for departure in departures]
 
 
-def _find_with_bookings(tx: "Tx", actor: "Actor", departure_ids: Sequence[str]) -> list[Json]:
+def _find_with_bookings(tx: "Tx", actor: "Actor", departure_ids: Sequence[str]) -> list[JsonObject]:
     from booking_core import bookings
 
     counts = bookings.count_live_bookings(tx, actor, departure_ids)
     return [_with_bookings(tx, actor, count.departure_id) for count in counts]
 
 
-def _with_bookings(tx: "Tx", actor: "Actor", departure_id: str) -> Json:
+def _with_bookings(tx: "Tx", actor: "Actor", departure_id: str) -> JsonObject:
     departure, live = _plan(tx, actor, departure_id)
     return {
         "id": departure["id"],
@@ -170,7 +171,7 @@ def _with_bookings(tx: "Tx", actor: "Actor", departure_id: str) -> Json:
     }
 
 
-def _cancel_bookings(cli: Cli, session: Session, org: str, departure: Json) -> Json:
+def _cancel_bookings(cli: Cli, session: Session, org: str, departure: JsonObject) -> JsonObject:
     try:
         cancelled = cancel_all(cli, session, by_slug(org), departure["id"], expected=departure["bookings"])
     except CliError as error:
@@ -180,7 +181,7 @@ def _cancel_bookings(cli: Cli, session: Session, org: str, departure: Json) -> J
     return departure | {"bookings_cancelled": len(cancelled), "refunds": totals(cancelled)}
 
 
-def note_departures(cli: Cli, org: str, departures: Sequence[Json], *, dry_run: bool) -> None:
+def note_departures(cli: Cli, org: str, departures: Sequence[JsonObject], *, dry_run: bool) -> None:
     """Note the departures with bookings, and the command that cancels these."""
     for departure in departures:
         name = f"{departure['title']}, {start_text(departure)}"

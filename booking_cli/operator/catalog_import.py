@@ -16,7 +16,7 @@ from booking_cli.framework.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from booking_core.base.context import Installation, Organization
-    from booking_core.catalogue.catalog import Plan, Summary, Tally
+    from booking_core.catalogue.catalog import ImportSummary, ImportTally, Plan
     from booking_core.db.engine import Database, Tx
 
 _RETRY_HINT = "run the same command again to complete it; imported entries stay as they are"
@@ -41,16 +41,16 @@ class CatalogImport:
     organization: "Organization"
     installation: "Installation"
     plan: "Plan"
-    tally: "Tally"
+    tally: "ImportTally"
     advance: Callable[[int, int], None]
 
-    def run(self, *, dry_run: bool, atomic: bool) -> "Summary":
+    def run(self, *, dry_run: bool, atomic: bool) -> "ImportSummary":
         """Import the file in batches, in one transaction, or not at all."""
         if dry_run:
             return self.database.read(lambda tx: self._write(tx, dry_run=True))
         return self._in_one_transaction() if atomic else self._in_batches()
 
-    def _in_one_transaction(self) -> "Summary":
+    def _in_one_transaction(self) -> "ImportSummary":
         with _deferred_interrupt() as raise_if_interrupted:
 
             def progress(count: int, total: int) -> None:
@@ -59,7 +59,7 @@ class CatalogImport:
 
             return self.database.write(lambda tx: self._write(tx, progress=progress))
 
-    def _in_batches(self) -> "Summary":
+    def _in_batches(self) -> "ImportSummary":
         from booking_core.catalogue import catalog
 
         with _deferred_interrupt() as raise_if_interrupted:
@@ -73,7 +73,7 @@ class CatalogImport:
                 before_batch=raise_if_interrupted,
             )
 
-    def _write(self, tx: "Tx", **options: Any) -> "Summary":
+    def _write(self, tx: "Tx", **options: Any) -> "ImportSummary":
         from booking_core import organizations
         from booking_core.catalogue import catalog
 
@@ -82,7 +82,7 @@ class CatalogImport:
 
 
 @contextmanager
-def report_partial_import(cli: Cli, tally: "Tally", *, dry_run: bool) -> Iterator[None]:
+def report_partial_import(cli: Cli, tally: "ImportTally", *, dry_run: bool) -> Iterator[None]:
     """Report how much was imported when the import ends early.
 
     Raises:
@@ -100,7 +100,7 @@ def report_partial_import(cli: Cli, tally: "Tally", *, dry_run: bool) -> Iterato
         raise
 
 
-def _progress_message(tally: "Tally") -> str:
+def _progress_message(tally: "ImportTally") -> str:
     if not tally.has_begun:
         return "Nothing was imported."
     parts = [

@@ -7,12 +7,13 @@ from datetime import date, timedelta
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from booking_core.models.json import JsonObject
+
 if TYPE_CHECKING:
     from booking_core.base.context import Actor, Caller, Installation, Organization
     from booking_core.db.engine import Database, Tx
     from booking_core.webhooks import ClaimedDelivery, DeliveryResult
 
-Json = dict[str, Any]
 
 EXAMPLES_BEGIN, EXAMPLES_END = date(2026, 11, 1), date(2027, 11, 30)
 """The first and the last day of the schedules in `examples/`."""
@@ -32,10 +33,10 @@ _LOCALES = dict.fromkeys(("Ingrid Solheim", "Lars Nygård", "Marte Lien", "Olav 
 _LOCALES |= {"Jonas Weber": "de", "Sofía Rojas": "es", "Emma Dubois": "fr"}
 
 
-def shifted(document: Json, today: date) -> Json:
+def shifted(document: JsonObject, today: date) -> JsonObject:
     """Return an example catalogue with at least half a year of departures from today, in their seasons and weekdays."""
     by = max(0, (today - EXAMPLES_BEGIN) // _YEAR) * _YEAR
-    moved: Json = _moved(document, by)
+    moved: JsonObject = _moved(document, by)
     if today - EXAMPLES_BEGIN - by > _YEAR / 2:
         end = EXAMPLES_END + by
         for experience in moved["experiences"]:
@@ -44,7 +45,7 @@ def shifted(document: Json, today: date) -> Json:
     return moved
 
 
-def _continued(schedules: list[Json], begin: date) -> Iterator[Json]:
+def _continued(schedules: list[JsonObject], begin: date) -> Iterator[JsonObject]:
     """Yield the schedules of the next year, each from `begin` on."""
     for schedule in schedules:
         following = _moved(schedule, _YEAR)
@@ -67,7 +68,7 @@ def _moved(value: Any, by: timedelta) -> Any:
     return value
 
 
-def with_pictures(document: Json) -> Json:
+def with_pictures(document: JsonObject) -> JsonObject:
     """Return an example catalogue with the pictures of `demo_app`; `serve_at` completes their URLs."""
     for experience in document["experiences"]:
         if url := experience.get("image_url"):
@@ -173,7 +174,7 @@ def _spread(tx: "Tx", actor: "Actor", chance: random.Random) -> None:
             tx.run(statement, booking_id=booking["id"], age=age_us)
 
 
-def _book(tx: "Tx", actor: "Actor", departure: Json, name: str, count: int, payment: str, **more: Any) -> str:
+def _book(tx: "Tx", actor: "Actor", departure: JsonObject, name: str, count: int, payment: str, **more: Any) -> str:
     """Book seats of the first tier that takes one, and return the booking's id."""
     import orjson
 
@@ -198,7 +199,7 @@ def _ascii(name: str) -> Iterator[str]:
     yield from name.lower().replace("å", "a").replace("í", "i").split()
 
 
-def _redeem_gift_card(tx: "Tx", actor: "Actor", departure: Json) -> None:
+def _redeem_gift_card(tx: "Tx", actor: "Actor", departure: JsonObject) -> None:
     from booking_core.payments import gift_cards
 
     amount_minor = 10 * departure["price_tiers"][0]["price"]["amount_minor"]

@@ -10,7 +10,7 @@ from booking_cli.operator.catalog_import import read_document
 
 if TYPE_CHECKING:
     from booking_core.base.context import Installation, Organization
-    from booking_core.catalogue.catalog import Summary
+    from booking_core.catalogue.catalog import ImportSummary
     from booking_core.db.engine import Database, Tx
 
 HOST = "127.0.0.1"
@@ -69,12 +69,12 @@ def _currencies(document: Any) -> Iterator[str]:
 
 def create_with_catalogue(
     cli: Cli, database: "Database", installation: "Installation", demo: DemoOrganization, document: Any
-) -> "tuple[Organization, Summary]":
+) -> "tuple[Organization, ImportSummary]":
     """Create the organization and import the catalogue, in one transaction."""
     from booking_core import organizations
     from booking_core.catalogue import catalog
 
-    def work(tx: "Tx") -> "tuple[Organization, Summary]":
+    def work(tx: "Tx") -> "tuple[Organization, ImportSummary]":
         now = tx.now()
         organization = organizations.create(
             tx, slug=demo.slug, name=demo.name, timezone=demo.timezone, currency=demo.currency, now=now

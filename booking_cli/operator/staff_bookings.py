@@ -14,9 +14,10 @@ from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.formatting import booking_text, start_text
 from booking_cli.framework.options import Paging
-from booking_cli.framework.output import Page
+from booking_cli.framework.output import ListPage
 from booking_cli.operator import cancellations, storage, transactions
 from booking_cli.operator.transactions import FindOrganization, Session, by_slug, stored_id
+from booking_core.models.json import JsonObject
 
 if TYPE_CHECKING:
     from booking_core.base.context import Actor
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from booking_core.db.engine import Tx
 
 _PAGE_SIZE_MAX = 100
-
-Json = dict[str, Any]
 
 
 def write_list(
@@ -41,7 +40,7 @@ def write_list(
     cli.render.pages(_pages(cli, org, paging, conditions), columns, truncated=truncated, empty="No booking found.")
 
 
-def _pages(cli: Cli, org: str, paging: Paging, conditions: Mapping[str, Any]) -> Iterator[Page]:
+def _pages(cli: Cli, org: str, paging: Paging, conditions: Mapping[str, Any]) -> Iterator[ListPage]:
     """Yield pages up to a number of bookings; without a limit all of them."""
     limit, after = paging.most, paging.starting_after
     with transactions.open_session(cli) as session:
@@ -55,7 +54,7 @@ def _pages(cli: Cli, org: str, paging: Paging, conditions: Mapping[str, Any]) ->
         storage.note_organization(cli, organization)
         search = _search(organization.zone.parse, conditions)
 
-        def query(tx: "Tx") -> Page:
+        def query(tx: "Tx") -> ListPage:
             at = organizations.now(tx, organization)
             actor = Actor(installation=installation, organization=organization, at=at)
             return bookings.search(tx, actor, PageRequest(size, Order(paging.order), after), search)
@@ -87,11 +86,11 @@ def _search(parse_instant: Any, conditions: Mapping[str, Any]) -> "Search":
     return Search(**{name: parsers[name](value) if name in parsers else value for name, value in filters.items()})
 
 
-def _plain(page: Json) -> Json:
+def _plain(page: JsonObject) -> JsonObject:
     """Return a booking or a page as plain values; some of its parts are stored as JSON."""
     import orjson
 
-    plain: Json = orjson.loads(orjson.dumps(page))
+    plain: JsonObject = orjson.loads(orjson.dumps(page))
     return plain
 
 
@@ -99,7 +98,7 @@ def get(cli: Cli, reference: str, *, org: str | None) -> None:
     """Write a booking, found by its number or its id."""
     from booking_core import bookings
 
-    def query(tx: "Tx", actor: "Actor") -> Json:
+    def query(tx: "Tx", actor: "Actor") -> JsonObject:
         return _plain(bookings.get(tx, actor, bookings.resolve_id(tx, actor, reference)))
 
     cli.render.one(transactions.read(cli, find_organization(reference, org), query))
@@ -107,7 +106,7 @@ def get(cli: Cli, reference: str, *, org: str | None) -> None:
 
 def create(
     cli: Cli, org: str, source: str, body: Mapping[str, Any], key_option: str | None, *, dry_run: bool = False
-) -> tuple[Json, bool]:
+) -> tuple[JsonObject, bool]:
     """Create a booking for the organization; return it, and whether an earlier run with the same key created it.
 
     Args:
@@ -124,7 +123,7 @@ def create(
     with cli.idempotency_key(key_option) as key:
         once = Once(key, idempotency.fingerprint("POST", "/staff/bookings", {**body, "source": source}))
 
-        def change(tx: "Tx", actor: "Actor") -> tuple[Json, bool]:
+        def change(tx: "Tx", actor: "Actor") -> tuple[JsonObject, bool]:
             response = bookings.create_once(tx, actor, draft, once)
             return json.loads(response.body), response.replayed
 
@@ -211,7 +210,7 @@ def cancel(
     organization = find_organization(reference, org)
     note = transactions.parse_request(BookingCancel, {"reason": reason}).reason
 
-    def change(tx: "Tx", actor: "Actor") -> Json:
+    def change(tx: "Tx", actor: "Actor") -> JsonObject:
         booking_id = bookings.resolve_id(tx, actor, reference)
         before = bookings.get(tx, actor, booking_id)["status"]
         cancelled = bookings.cancel(
@@ -243,11 +242,11 @@ def _description(cli: Cli, session: Session, organization: FindOrganization, ref
     )
 
 
-def _with_refund(tx: "Tx", actor: "Actor", result: Json) -> Json:
+def _with_refund(tx: "Tx", actor: "Actor", result: JsonObject) -> JsonObject:
     return result | cancellations.of_cancelled_booking(tx, actor.organization.id, result["booking"]["id"])
 
 
-def _write_cancelled(cli: Cli, result: Json, *, dry_run: bool) -> None:
+def _write_cancelled(cli: Cli, result: JsonObject, *, dry_run: bool) -> None:
     booking, refund = result["booking"], result["refund"]
     if dry_run and refund:
         refund = refund | {"refund_id": None}  # it was rolled back
@@ -313,11 +312,11 @@ def reschedule(cli: Cli, reference: str, departure: str, *, org: str | None, dry
 
     target = stored_id(departure, "departure")
 
-    def change(tx: "Tx", actor: "Actor", booking_id: str) -> Json:
+    def change(tx: "Tx", actor: "Actor", booking_id: str) -> JsonObject:
         before = bookings.get(tx, actor, booking_id)["departure"]
         return {"before": before, "booking": json.loads(bookings.reschedule(tx, actor, booking_id, target))}
 
-    def present(tx: "Tx", actor: "Actor", result: Json) -> Json:
+    def present(tx: "Tx", actor: "Actor", result: JsonObject) -> JsonObject:
         return result | {"seats_available": departures.get(tx, actor, target)["seats_available"]}
 
     result = change_booking(cli, reference, org, change, present=present, dry_run=dry_run)
@@ -330,7 +329,7 @@ def reschedule(cli: Cli, reference: str, departure: str, *, org: str | None, dry
     note_dry_run(cli, dry_run)
 
 
-def _note_move(cli: Cli, result: Json) -> None:
+def _note_move(cli: Cli, result: JsonObject) -> None:
     before, after = result["before"], result["booking"]["departure"]
     if before["id"] == after["id"]:
         cli.render.note("It is on that departure already.")

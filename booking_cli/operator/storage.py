@@ -163,7 +163,7 @@ def _driver_error(error: Exception) -> BaseException:
 
 
 def _translated(error: BaseException) -> CliError | None:
-    from booking_core.db.driver import EncodingRequired, Fault, SessionRequired, fault_of
+    from booking_core.db.driver import DriverFault, EncodingRequired, SessionRequired, fault_of
 
     if isinstance(error, (EncodingRequired, SessionRequired)):
         return CliError(str(error), code=error.code, hint=error.hint)
@@ -171,7 +171,7 @@ def _translated(error: BaseException) -> CliError | None:
     if "no such table" in text or "no such column" in text or getattr(error, "sqlstate", "") in _MISSING_SQLSTATES:
         return CliError("The database schema is out of date.", code="not_upgraded", hint=UPGRADE_HINT)
     fault = fault_of(error)
-    if fault and fault is not Fault.NOT_OPENED and "not a database" not in text:
+    if fault and fault is not DriverFault.NOT_OPENED and "not a database" not in text:
         return _unavailable(f"The database cannot be used, {fault}: {text}")
     if type(error).__module__.startswith("psycopg") and type(error).__name__ == _CONNECTION_ERROR:
         return _unavailable(f"The database cannot be reached: {text}")

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FindOrganization = Callable[["Tx"], "Organization"]
-Query = Callable[["Tx", "Actor"], T]
-Change = Callable[["Tx", "Actor"], Any]
+QueryFunction = Callable[["Tx", "Actor"], T]
+ChangeFunction = Callable[["Tx", "Actor"], Any]
 ChangeOfId = Callable[["Tx", "Actor", str], Any]
 Present = Callable[["Tx", "Actor", Any], Any]
 """Takes the result of a change after it is written, in the same transaction, and returns the command's output."""
@@ -92,7 +92,7 @@ class Session:
     database: "Database"
     installation: "Installation"
 
-    def read(self, find_organization: FindOrganization, query: "Query[T]") -> T:
+    def read(self, find_organization: FindOrganization, query: "QueryFunction[T]") -> T:
         """Return the result of a query for the organization."""
         return self.database.read(
             lambda tx: query(tx, _actor(tx, self.installation, self._noted(find_organization(tx))))
@@ -101,7 +101,7 @@ class Session:
     def change(
         self,
         find_organization: FindOrganization,
-        change: Change,
+        change: ChangeFunction,
         *,
         present: Present | None = None,
         dry_run: bool = False,
@@ -147,7 +147,7 @@ def open_session(cli: Cli) -> Iterator[Session]:
 def change(
     cli: Cli,
     find_organization: FindOrganization,
-    change: Change,
+    change: ChangeFunction,
     *,
     present: Present | None = None,
     dry_run: bool = False,
@@ -157,7 +157,7 @@ def change(
         return session.change(find_organization, change, present=present, dry_run=dry_run)
 
 
-def read(cli: Cli, find_organization: FindOrganization, query: "Query[T]") -> T:
+def read(cli: Cli, find_organization: FindOrganization, query: "QueryFunction[T]") -> T:
     """Return the result of one query; see `Session.read`."""
     with open_session(cli) as session:
         return session.read(find_organization, query)

@@ -77,7 +77,7 @@ class Organization:
 
 
 @dataclass(frozen=True, slots=True)
-class ApiKey:
+class CallerKey:
     """A key's row, without its hash."""
 
     id: str
@@ -109,7 +109,7 @@ class Actor:
 class Caller(Actor):
     """An authenticated request of the API: the actor and its key."""
 
-    key: ApiKey
+    key: CallerKey
 
     def has(self, scope: Scope) -> bool:
         return scope in self.key.scopes

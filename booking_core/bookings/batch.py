@@ -27,7 +27,7 @@ from booking_core.bookings.drafts import BookingDraft
 from booking_core.bookings.rules import LockedDeparture, Reference
 from booking_core.bookings.store import BatchContext
 from booking_core.catalogue import holds
-from booking_core.catalogue.holds import Hold, HoldKey
+from booking_core.catalogue.holds import HoldKey, HoldRow
 from booking_core.db.engine import Query, Tx, lock_wait_query
 from booking_core.models.base import email_key
 from booking_core.models.bookings import BookingCreate, BookingSource
@@ -128,7 +128,7 @@ class AcceptedRequest(NamedTuple):
 
 
 @dataclass(slots=True)
-class Batch:
+class CreateBatch:
     """The requests of one transaction and their results, both by position."""
 
     creates: Sequence[CreateRequest]
@@ -141,7 +141,7 @@ class Batch:
     """Those that a booking has, of an earlier transaction or of this one."""
     sequences: Mapping[str, Sequences | None] = field(default_factory=dict)
     """Sequences that the first queries locked, by organization; None: another transaction has locked them."""
-    holds: dict[HoldKey, Hold] = field(default_factory=dict)
+    holds: dict[HoldKey, HoldRow] = field(default_factory=dict)
     """Locked holds that requests take over, as the bookings before have left them. Most batches have none."""
     holds_locked_by_others: Collection[HoldKey] = ()
     holds_at: int = 0
@@ -230,11 +230,11 @@ def decide_many(
     return [_result(batch, position) for position in range(len(creates))]
 
 
-def _read(tx: Tx, creates: Sequence[CreateRequest], results: Iterator[Any], *, is_blocking: bool) -> Batch:
+def _read(tx: Tx, creates: Sequence[CreateRequest], results: Iterator[Any], *, is_blocking: bool) -> CreateBatch:
     are_holds_named = any(create.hold_key for create in creates)
     locked_holds = next(results) if are_holds_named else {}
     has_lock = next(results)
-    batch = Batch(creates, departures=next(results), contexts=next(results))
+    batch = CreateBatch(creates, departures=next(results), contexts=next(results))
     if any(create.unique_reference for create in creates):
         batch.references_locked, batch.references_taken = next(results), set(next(results))
     for locked in results:
@@ -248,7 +248,7 @@ def _read(tx: Tx, creates: Sequence[CreateRequest], results: Iterator[Any], *, i
     return batch
 
 
-def _locked_departures(tx: Tx, batch: Batch) -> Collection[tuple[str, str]]:
+def _locked_departures(tx: Tx, batch: CreateBatch) -> Collection[tuple[str, str]]:
     """Return the departures that exist and were not locked. A statement is needed only when one was not found."""
     missing = {
         create.departure_key
@@ -258,7 +258,7 @@ def _locked_departures(tx: Tx, batch: Batch) -> Collection[tuple[str, str]]:
     return store.existing_departures(tx, missing) if missing else ()
 
 
-def _read_holds(tx: Tx, batch: Batch, locked: dict[HoldKey, Hold], *, can_be_locked: bool) -> None:
+def _read_holds(tx: Tx, batch: CreateBatch, locked: dict[HoldKey, HoldRow], *, can_be_locked: bool) -> None:
     """Read the seats of the holds that the requests name. Live and missing holds need statements."""
     missing = {
         key
@@ -278,7 +278,7 @@ def _read_holds(tx: Tx, batch: Batch, locked: dict[HoldKey, Hold], *, can_be_loc
     }
 
 
-def _decide(batch: Batch, position: int) -> None:
+def _decide(batch: CreateBatch, position: int) -> None:
     create, context = batch.creates[position], batch.contexts[position]
     try:
         if context.fingerprint is not None and context.status is not None and context.body_sealed is not None:
@@ -302,7 +302,7 @@ def _decide(batch: Batch, position: int) -> None:
         batch.results[position] = error
 
 
-def _accept(batch: Batch, position: int, create: CreateRequest, context: BatchContext) -> None:
+def _accept(batch: CreateBatch, position: int, create: CreateRequest, context: BatchContext) -> None:
     """Take the seats in memory, with the checks in the order of decision B4."""
     departure = batch.departures.get(create.departure_key)
     if departure is None:
@@ -335,7 +335,7 @@ def _accept(batch: Batch, position: int, create: CreateRequest, context: BatchCo
         batch.holds[create.hold_key] = hold._replace(ended_at=context.at, booking_id="")
 
 
-def _seats_held(batch: Batch, create: CreateRequest, context: BatchContext) -> int:
+def _seats_held(batch: CreateBatch, create: CreateRequest, context: BatchContext) -> int:
     """Return the seats that others hold, after a check of the hold that the request names.
 
     Raises:
@@ -355,7 +355,7 @@ def _seats_held(batch: Batch, create: CreateRequest, context: BatchContext) -> i
     )
 
 
-def _write(tx: Tx, batch: Batch, lock_wait: LockWait | None) -> None:
+def _write(tx: Tx, batch: CreateBatch, lock_wait: LockWait | None) -> None:
     counters = _lock_counters(tx, batch, lock_wait)
     _defer(batch, counters)
     for position, at in batch.refused_at.items():
@@ -374,7 +374,7 @@ def _write(tx: Tx, batch: Batch, lock_wait: LockWait | None) -> None:
     _write_seats(tx, batch)
 
 
-def _lock_counters(tx: Tx, batch: Batch, lock_wait: LockWait | None) -> dict[str, tuple[int, int]]:
+def _lock_counters(tx: Tx, batch: CreateBatch, lock_wait: LockWait | None) -> dict[str, tuple[int, int]]:
     """Lock the counters of the organizations that book, and return their last booking number and event sequence.
 
     Without a lock wait, organizations whose counters another transaction has locked are left out.
@@ -399,7 +399,7 @@ def _lock_counters(tx: Tx, batch: Batch, lock_wait: LockWait | None) -> dict[str
     return before
 
 
-def _defer(batch: Batch, locked: Collection[str]) -> None:
+def _defer(batch: CreateBatch, locked: Collection[str]) -> None:
     """Defer the requests of organizations whose counters are not locked.
 
     Refusals are deferred too: they were decided on seats that earlier requests of the batch have not taken after all.
@@ -416,7 +416,7 @@ def _defer(batch: Batch, locked: Collection[str]) -> None:
         del batch.seats_sold[key]
 
 
-def _write_seats(tx: Tx, batch: Batch) -> None:
+def _write_seats(tx: Tx, batch: CreateBatch) -> None:
     at: dict[str, int] = {}
     for accepted in batch.accepted:  # by organization: the clocks of sandboxes differ
         owner = accepted.create.organization_id
@@ -439,7 +439,7 @@ def _write_one(tx: Tx, accepted: AcceptedRequest, number: int, sequence: int, li
     return answer
 
 
-def _result(batch: Batch, position: int) -> CreateResult:
+def _result(batch: CreateBatch, position: int) -> CreateResult:
     """Return the result of a request; for a key that comes twice in one batch, a replay of its first result."""
     create = batch.creates[position]
     first = batch.first_by_key.get(create.key, position)

@@ -30,7 +30,7 @@ Line = dict[str, Any]
 """A line of guests or add-ons, as it is stored and shown."""
 
 
-class AddOn(NamedTuple):
+class PricedAddOn(NamedTuple):
     label: str
     price_minor: int
 
@@ -50,8 +50,8 @@ def tiers_of(departure: LockedDeparture) -> Mapping[str, Tier]:
 
 
 @lru_cache(maxsize=4096)
-def _add_ons(text: str) -> dict[str, AddOn]:
-    return {item["id"]: AddOn(item["label"], item["price"]["amount_minor"]) for item in orjson.loads(text)}
+def _add_ons(text: str) -> dict[str, PricedAddOn]:
+    return {item["id"]: PricedAddOn(item["label"], item["price"]["amount_minor"]) for item in orjson.loads(text)}
 
 
 def quote(
@@ -298,7 +298,7 @@ def _changed_add_ons(
 def _lines(
     sold: Sequence[Line],
     counts: Mapping[str, int],
-    offered: Mapping[str, Tier] | Mapping[str, AddOn],
+    offered: Mapping[str, Tier] | Mapping[str, PricedAddOn],
     names: tuple[str, str],
     currency: str,
 ) -> list[Line]:
@@ -313,7 +313,12 @@ def _lines(
                 remaining -= reused
         if remaining:
             price = money(offered[line_id].price_minor, currency)
-            new: Line = {names[0]: line_id, names[1]: offered[line_id].label, "count": remaining, "unit_price": price}
+            new: Line = {
+                names[0]: line_id,
+                names[1]: offered[line_id].label,
+                "count": remaining,
+                "unit_price": price,
+            }
             if lines and lines[-1] | {"count": remaining} == new:  # the same but for the count
                 new["count"] += lines.pop()["count"]
             lines.append(new)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -25,13 +25,12 @@ from booking_core.bookings.store import ShownBooking, lists
 from booking_core.catalogue import departures
 from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
-from booking_core.db.paging import Page, PageRequest
+from booking_core.db.paging import JsonPage, PageRequest
 from booking_core.models.base import email_key
 from booking_core.models.bookings import BookingStatus
+from booking_core.models.json import JsonObject
 from booking_core.models.limits import COUNT_MAX, MANIFEST_BOOKINGS_MAX, WINDOW_DAYS_MAX
 from booking_core.models.scopes import Scope
-
-JsonObject = dict[str, Any]
 
 # Bookings ------------------------------------------------------------------------------------------------------------
 
@@ -51,7 +50,7 @@ def find(
     booking_number: int | None = None,
     email: str | None = None,
     external_reference: str | None = None,
-) -> Page:
+) -> JsonPage:
     """Return a page of bookings.
 
     Args:

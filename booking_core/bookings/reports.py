@@ -19,8 +19,8 @@ from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, rows_parameter
 from booking_core.models.bookings import BookingStatus
+from booking_core.models.json import JsonObject
 
-JsonObject = dict[str, Any]
 T = TypeVar("T")
 
 _DAYS = {"day": Text, "starts_at": BigInteger, "ends_at": BigInteger}

@@ -18,7 +18,7 @@ from booking_core.bookings import queries, store
 from booking_core.bookings.store import lists
 from booking_core.bookings.store.lists import SearchTexts
 from booking_core.db.engine import Tx
-from booking_core.db.paging import Page, PageRequest, envelope
+from booking_core.db.paging import JsonPage, PageRequest, envelope
 from booking_core.models import names
 from booking_core.models.base import email_key, is_id
 from booking_core.models.bookings import BookingStatus
@@ -47,7 +47,7 @@ class Search:
     updated_since: int | None = None
 
 
-def search(tx: Tx, actor: Actor, page: PageRequest, conditions: Search) -> Page:
+def search(tx: Tx, actor: Actor, page: PageRequest, conditions: Search) -> JsonPage:
     """Return a page of the bookings that meet the conditions, in the order of their creation.
 
     Raises:
@@ -88,7 +88,7 @@ def _matching(
     conditions: Search,
     filters: dict[str, Any],
     matches: Callable[[SearchTexts], bool],
-) -> Page:
+) -> JsonPage:
     organization_id, keys = actor.organization.id, actor.secret_keys
     binding = Binding(organization_id, _ENDPOINT, page.order, (("search", repr(conditions)),))
     after = cursors.decode_row(keys, binding, page.starting_after) if page.starting_after is not None else None

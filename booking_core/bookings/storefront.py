@@ -17,7 +17,7 @@ from booking_core.base.errors import Conflict, Malformed, NotFound
 from booking_core.bookings import BookingRequest
 from booking_core.bookings.pricing import Charge
 from booking_core.catalogue import holds
-from booking_core.catalogue.holds import Hold
+from booking_core.catalogue.holds import HoldRow
 from booking_core.db import tables
 from booking_core.db.due import DueRows
 from booking_core.db.engine import Tx
@@ -76,7 +76,7 @@ def organization_of_hold(tx: Tx, hold_id: str) -> Organization:
     return organizations.owner(tx, tables.holds, hold_id, "hold")
 
 
-def _present(actor: Actor, hold: Hold) -> dict[str, Any]:
+def _present(actor: Actor, hold: HoldRow) -> dict[str, Any]:
     expires_at = actor.organization.zone.iso(hold.expires_at)
     return {"id": hold.id, "departure_id": hold.departure_id, "seats": hold.seats, "expires_at": expires_at}
 
@@ -128,20 +128,20 @@ def delete_hold(tx: Tx, actor: Actor, hold_id: str) -> None:
     _end(tx, actor, hold)
 
 
-def _insert(tx: Tx, actor: Actor, departure_id: str, seats: int, for_s: int) -> Hold:
-    hold = Hold(tokens.new_id(), departure_id, seats, actor.at, actor.at + for_s * SECOND, None, None)
+def _insert(tx: Tx, actor: Actor, departure_id: str, seats: int, for_s: int) -> HoldRow:
+    hold = HoldRow(tokens.new_id(), departure_id, seats, actor.at, actor.at + for_s * SECOND, None, None)
     tx.insert(tables.holds, organization_id=actor.organization.id, **hold._asdict())
     departure_touches.touch(tx, actor.organization.id, [departure_id], at=actor.at)
     return hold
 
 
-def _end(tx: Tx, actor: Actor, hold: Hold) -> None:
+def _end(tx: Tx, actor: Actor, hold: HoldRow) -> None:
     if hold.ended_at is None:
         tx.update(_END, organization_id=actor.organization.id, id=hold.id, ended_at=actor.at)
         departure_touches.touch(tx, actor.organization.id, [hold.departure_id], at=actor.at)
 
 
-def _found(hold: Hold | None) -> Hold:
+def _found(hold: HoldRow | None) -> HoldRow:
     if hold is None:
         raise NotFound("There is no such hold.")
     return hold
@@ -182,14 +182,14 @@ def purge_holds(tx: Tx, organization_id: str, *, before: int, limit: int) -> int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkout(BookingRequest):
+class CheckoutRequest(BookingRequest):
     """The order of a guest: counts, never amounts."""
 
     source: BookingSource = BookingSource.ONLINE
     payment: Charge = PaymentMethod.CARD
 
 
-def check_out(tx: Tx, actor: Actor, checkout: Checkout) -> bytes:
+def check_out(tx: Tx, actor: Actor, checkout: CheckoutRequest) -> bytes:
     """Create the booking of a checkout and return it as JSON.
 
     It is pending until its card is charged, and confirmed at once when nothing has to be paid. With an expired hold the

@@ -30,7 +30,7 @@ HoldKey = tuple[str, str]
 _FIELD = "hold_id"
 
 
-class Hold(NamedTuple):
+class HoldRow(NamedTuple):
     """The columns of a hold, in the order of every query."""
 
     id: str
@@ -42,12 +42,12 @@ class Hold(NamedTuple):
     booking_id: str | None
 
 
-def is_live(hold: Hold, at: int) -> bool:
+def is_live(hold: HoldRow, at: int) -> bool:
     """Return whether the hold keeps its seats at an instant."""
     return hold.ended_at is None and hold.expires_at > at
 
 
-def status(hold: Hold, at: int) -> HoldStatus:
+def status(hold: HoldRow, at: int) -> HoldStatus:
     """Return the status at an instant."""
     if hold.booking_id is not None:
         return HoldStatus.BOOKED
@@ -56,7 +56,7 @@ def status(hold: Hold, at: int) -> HoldStatus:
     return HoldStatus.LIVE if hold.expires_at > at else HoldStatus.EXPIRED
 
 
-def require_usable(hold: Hold | None, departure_id: str, at: int) -> Hold:
+def require_usable(hold: HoldRow | None, departure_id: str, at: int) -> HoldRow:
     """Return the hold if a booking of the departure can take it over at an instant.
 
     Raises:
@@ -79,7 +79,7 @@ def require_usable(hold: Hold | None, departure_id: str, at: int) -> Hold:
     return hold
 
 
-def present(hold: Hold, zone: Zone, at: int) -> dict[str, Any]:
+def present(hold: HoldRow, zone: Zone, at: int) -> dict[str, Any]:
     """Present a hold as in the API, at an instant."""
     return {
         "id": hold.id,
@@ -95,7 +95,7 @@ def present(hold: Hold, zone: Zone, at: int) -> dict[str, Any]:
 # Rows ---------------------------------------------------------------------------------------------------------------
 
 _TAKE_OVER = Update("take_over_hold", holds, sets=("ended_at", "booking_id"))
-_COLUMNS = tuple(holds.c[name] for name in Hold._fields)
+_COLUMNS = tuple(holds.c[name] for name in HoldRow._fields)
 _AT = bindparam("at", type_=BigInteger)
 _OWNER = bindparam("organization_id", type_=Id)
 _ONE = select(*_COLUMNS).where(holds.c.organization_id == _OWNER, holds.c.id == bindparam("id", type_=Id))
@@ -103,16 +103,16 @@ _FIND = Statement(_ONE)
 _LOCK = Statement(_ONE.with_for_update(key_share=True))
 
 
-def find(tx: Tx, organization_id: str, hold_id: str) -> Hold | None:
+def find(tx: Tx, organization_id: str, hold_id: str) -> HoldRow | None:
     """Return a hold."""
     row = tx.first(_FIND, organization_id=organization_id, id=hold_id)
-    return Hold._make(row) if row else None
+    return HoldRow._make(row) if row else None
 
 
-def lock(tx: Tx, organization_id: str, hold_id: str) -> Hold | None:
+def lock(tx: Tx, organization_id: str, hold_id: str) -> HoldRow | None:
     """Lock a hold until the transaction ends, before its departure, as everywhere."""
     row = tx.first(_LOCK, organization_id=organization_id, id=hold_id)
-    return Hold._make(row) if row else None
+    return HoldRow._make(row) if row else None
 
 
 def take_over(tx: Tx, organization_id: str, hold_id: str, booking_id: str, *, at: int) -> None:
@@ -143,7 +143,7 @@ _LOCK_MANY = Statement(partial(_locks, skip_locked=False))
 _TRY_LOCK_MANY = Statement(partial(_locks, skip_locked=True))
 
 
-def locks_query(keys: Iterable[tuple[HoldKey, str]], *, blocking: bool) -> Query[dict[HoldKey, Hold]]:
+def locks_query(keys: Iterable[tuple[HoldKey, str]], *, blocking: bool) -> Query[dict[HoldKey, HoldRow]]:
     """Return the query that locks holds by (their ids, name of the idempotency lock), in sorted order.
 
     Args:
@@ -153,8 +153,8 @@ def locks_query(keys: Iterable[tuple[HoldKey, str]], *, blocking: bool) -> Query
     return Query(_LOCK_MANY if blocking else _TRY_LOCK_MANY, {"wanted": rows}, _by_key)
 
 
-def _by_key(rows: Iterable[Row]) -> dict[HoldKey, Hold]:
-    return {(str(row[0]), str(row[1])): Hold._make(row[1:]) for row in rows}
+def _by_key(rows: Iterable[Row]) -> dict[HoldKey, HoldRow]:
+    return {(str(row[0]), str(row[1])): HoldRow._make(row[1:]) for row in rows}
 
 
 def _existing(dialect: Dialect) -> Any:

@@ -11,7 +11,7 @@ from booking_core.base.errors import Conflict, NotFound
 from booking_core.customers import rules, store
 from booking_core.customers.rules import CustomerRow
 from booking_core.db.engine import Tx
-from booking_core.db.paging import Page, PageRequest
+from booking_core.db.paging import JsonPage, PageRequest
 from booking_core.models.base import email_key
 from booking_core.models.customers import CustomerCreate
 from booking_core.models.events import EventType
@@ -20,7 +20,7 @@ from booking_core.records.events import NewEvent
 from booking_core.records.timeline import TimelineKind
 
 
-def find(tx: Tx, caller: Caller, page: PageRequest, *, email: str | None = None) -> Page:
+def find(tx: Tx, caller: Caller, page: PageRequest, *, email: str | None = None) -> JsonPage:
     """Return a page of customers; with an e-mail address at most one, compared without case."""
     zone = caller.organization.zone
     return store.LIST.find(

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Dialect
 
 from booking_core.db.statements import Compiled, Row
 
-Step = tuple[Compiled, dict[str, Any]]
+PipelineStep = tuple[Compiled, dict[str, Any]]
 """A compiled statement and its parameters."""
 
 
@@ -21,10 +21,10 @@ class Connection(Protocol):
     """A connection in autocommit mode, with an explicit BEGIN and COMMIT."""
 
     def execute(self, compiled: Compiled, parameters: dict[str, Any], /) -> tuple[list[Row], int]: ...
-    def execute_pipeline(self, steps: Sequence[Step], /) -> list[list[Row]]: ...
+    def execute_pipeline(self, steps: Sequence[PipelineStep], /) -> list[list[Row]]: ...
     def command(self, text: str, /) -> None: ...
     def begin(self) -> None: ...
-    def commit(self, last: Step | None = None, /) -> None: ...
+    def commit(self, last: PipelineStep | None = None, /) -> None: ...
     def rollback(self) -> None: ...
     @property
     def in_transaction(self) -> bool: ...
@@ -56,7 +56,7 @@ class Driver(Protocol):
     def is_retryable(self, error: Exception, /) -> bool: ...
 
 
-class Fault(StrEnum):
+class DriverFault(StrEnum):
     """A fault below a database, such as a full disk, as log lines and the command line name it: neither a retry nor a
     change of the request helps."""
 
@@ -68,22 +68,22 @@ class Fault(StrEnum):
     EXHAUSTED = "the database server is out of memory or of connections"
 
 
-_OF_SQLITE: Mapping[int, Fault] = {
-    sqlite3.SQLITE_FULL: Fault.FULL,
-    sqlite3.SQLITE_READONLY: Fault.READ_ONLY,
-    sqlite3.SQLITE_IOERR: Fault.DISK,
-    sqlite3.SQLITE_CORRUPT: Fault.DAMAGED,
-    sqlite3.SQLITE_NOTADB: Fault.DAMAGED,
-    sqlite3.SQLITE_CANTOPEN: Fault.NOT_OPENED,
-    sqlite3.SQLITE_PERM: Fault.NOT_OPENED,
+_OF_SQLITE: Mapping[int, DriverFault] = {
+    sqlite3.SQLITE_FULL: DriverFault.FULL,
+    sqlite3.SQLITE_READONLY: DriverFault.READ_ONLY,
+    sqlite3.SQLITE_IOERR: DriverFault.DISK,
+    sqlite3.SQLITE_CORRUPT: DriverFault.DAMAGED,
+    sqlite3.SQLITE_NOTADB: DriverFault.DAMAGED,
+    sqlite3.SQLITE_CANTOPEN: DriverFault.NOT_OPENED,
+    sqlite3.SQLITE_PERM: DriverFault.NOT_OPENED,
 }
-_OF_SQLSTATE: Mapping[str, Fault] = {
-    "53100": Fault.FULL,
-    "25006": Fault.READ_ONLY,
-    "XX001": Fault.DAMAGED,
-    "XX002": Fault.DAMAGED,
+_OF_SQLSTATE: Mapping[str, DriverFault] = {
+    "53100": DriverFault.FULL,
+    "25006": DriverFault.READ_ONLY,
+    "XX001": DriverFault.DAMAGED,
+    "XX002": DriverFault.DAMAGED,
 }
-_OF_CLASS: Mapping[str, Fault] = {"53": Fault.EXHAUSTED, "58": Fault.DISK}
+_OF_CLASS: Mapping[str, DriverFault] = {"53": DriverFault.EXHAUSTED, "58": DriverFault.DISK}
 
 
 class EncodingRequired(Exception):
@@ -115,12 +115,12 @@ def primary_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def of_sqlstate(state: str | None) -> Fault | None:
+def of_sqlstate(state: str | None) -> DriverFault | None:
     """Return the fault that PostgreSQL reports with that state."""
     return _OF_SQLSTATE.get(state or "") or _OF_CLASS.get((state or "")[:2])
 
 
-def fault_of(error: BaseException) -> Fault | None:
+def fault_of(error: BaseException) -> DriverFault | None:
     """Return the fault that a driver's error reports, none for any other error."""
     if isinstance(error, sqlite3.Error):
         return _OF_SQLITE.get(primary_code(error))

@@ -61,7 +61,7 @@ class DueRow(NamedTuple):
     key: str
 
 
-class Page(NamedTuple):
+class DuePage(NamedTuple):
     """Due rows of an organization, the earliest due first."""
 
     rows: Sequence[DueRow]
@@ -85,7 +85,7 @@ class DueWork(Protocol):
     def organizations(self, tx: Tx, *, after: str, limit: int) -> list[Owner]:
         """Return the organizations after `after` in the order of their ids."""
 
-    def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> Page:
+    def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> DuePage:
         """Return the next due rows of an organization."""
 
 
@@ -145,13 +145,13 @@ class DueRows:
         rows = tx.all(self._organizations, after=after, limit=limit, until=until)
         return [Owner(owner, bool(is_due), offset) for owner, is_due, offset in rows]
 
-    def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> Page:
+    def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> DuePage:
         """Return the next due rows of an organization."""
         at, key = after or (_BEFORE_ALL, NIL_ID if self._is_id else "")
         position = {"after_at": at, "after_key": key}
         records = tx.all(self._find, organization_id=organization_id, limit=limit, until=None, **position)
         rows = [DueRow(*row) for row in records]
-        return Page(rows, rows[-1] if len(rows) == limit else None)
+        return DuePage(rows, rows[-1] if len(rows) == limit else None)
 
     def _until(self, dialect: Dialect) -> ColumnElement[int]:
         """Select the last due instant, once for the statement: a bound of the index."""

@@ -24,7 +24,7 @@ from booking_core.base.clock import Clock, system_clock
 from booking_core.base.errors import BookingError, Unavailable, is_outage
 from booking_core.base.repeated_log import RepeatedLog
 from booking_core.db import unit_of_work
-from booking_core.db.driver import Connection, Driver, Step
+from booking_core.db.driver import Connection, Driver, PipelineStep
 from booking_core.db.pool import Pool
 from booking_core.db.sqlite import SqliteConnection, SqliteDriver
 from booking_core.db.statements import Compiled, Row, Statement, as_json, now_us
@@ -203,11 +203,11 @@ class Tx:
         self._work = UnitOfWork()
         return work
 
-    def _as_step(self, work: UnitOfWork) -> Step:
+    def _as_step(self, work: UnitOfWork) -> PipelineStep:
         statement = unit_of_work.as_one_statement(unit_of_work.shape(work))
         return self._ready(statement, unit_of_work.as_parameters(work))
 
-    def _run_many(self, target: Table | Update, rows: list[unit_of_work.Row]) -> None:
+    def _run_many(self, target: Table | Update, rows: list[unit_of_work.ColumnValues]) -> None:
         compiled = unit_of_work.as_row_statement(target, tuple(rows[0])).compiled(self.dialect)
         if isinstance(target, Update):
             rows = [{f"_{key}": value for key, value in row.items()} for row in rows]

@@ -44,7 +44,7 @@ _NOTHING: ColumnElement[int] = literal_column("0")
 
 _LIMIT = bindparam("limit", type_=Integer)
 
-Page = dict[str, Any]
+JsonPage = dict[str, Any]
 """`{data, has_more, next_cursor}`, ready for JSON."""
 
 
@@ -80,7 +80,7 @@ class KeysetList:
 
     def find(
         self, tx: Tx, caller: Actor, page: PageRequest, present: Callable[[Row], dict[str, Any]], **filters: object
-    ) -> Page:
+    ) -> JsonPage:
         """Return a page of the list. A filter that is None is not applied; one with several parameters is a dict."""
         applied = {name: value for name, value in filters.items() if value is not None}
         binding = Binding(caller.organization.id, self.endpoint, page.order, tuple(sorted(applied.items())))
@@ -217,7 +217,7 @@ def _direction(order: Order, *columns: ColumnElement[Any]) -> list[ColumnElement
     return [column if order is Order.ASC else column.desc() for column in columns]
 
 
-def envelope(data: Sequence[dict[str, Any]], next_cursor: str | None) -> Page:
+def envelope(data: Sequence[dict[str, Any]], next_cursor: str | None) -> JsonPage:
     """Return the page envelope of the contract."""
     return {"data": data, "has_more": next_cursor is not None, "next_cursor": next_cursor}
 

@@ -29,7 +29,7 @@ from sqlalchemy.engine import URL, Dialect
 
 from booking_core.base import database_urls
 from booking_core.base.errors import Unavailable
-from booking_core.db.driver import EncodingRequired, Step, fault_of
+from booking_core.db.driver import EncodingRequired, PipelineStep, fault_of
 from booking_core.db.statements import POSTGRESQL, Compiled, Row
 
 CONNECT_TIMEOUT_S = 5
@@ -214,7 +214,7 @@ class PostgresConnection:
         """Run a statement and return its rows and the number of affected rows."""
         return self._loaded(self._run((compiled, parameters))[0])
 
-    def execute_pipeline(self, steps: Sequence[Step]) -> list[list[Row]]:
+    def execute_pipeline(self, steps: Sequence[PipelineStep]) -> list[list[Row]]:
         """Run the statements in one round trip and return the rows of each."""
         return [self._loaded(result)[0] for result in self._run(*steps)]
 
@@ -227,7 +227,7 @@ class PostgresConnection:
         """Begin a transaction: its BEGIN is sent with its first statement."""
         self._begin_is_due = True
 
-    def commit(self, last: Step | None = None) -> None:
+    def commit(self, last: PipelineStep | None = None) -> None:
         """End the transaction, after a last statement whose rows are not read: in one round trip."""
         if last:
             self._pipeline_behind(self._first(), last, b"COMMIT")
@@ -240,7 +240,7 @@ class PostgresConnection:
             self.command("ROLLBACK")
         self._begin_is_due = False
 
-    def _run(self, *steps: Step) -> list[Any]:
+    def _run(self, *steps: PipelineStep) -> list[Any]:
         """Return the results of the statements, in one round trip with the commands that have to be sent first."""
         self._discard_plans_if_due()
         first = self._first()
@@ -249,7 +249,7 @@ class PostgresConnection:
             return [self._answer()]
         return self._pipeline_behind(first, *steps)
 
-    def _pipeline_behind(self, first: Sequence[bytes], *steps: Step | bytes) -> list[Any]:
+    def _pipeline_behind(self, first: Sequence[bytes], *steps: PipelineStep | bytes) -> list[Any]:
         """Return the results of the steps, sent with the commands of `first`.
 
         Where a pooler has lost a prepared statement, and nothing was sent before, all of it is sent with its texts.
@@ -285,7 +285,7 @@ class PostgresConnection:
             self._plans_until *= 4
             self.command("DISCARD PLANS")
 
-    def _pipeline(self, *steps: Step | bytes) -> list[Any]:
+    def _pipeline(self, *steps: PipelineStep | bytes) -> list[Any]:
         """Return the results of statements and commands that are sent at once; after a failed one none is run."""
         libpq = self._libpq
         libpq.enter_pipeline_mode()
@@ -299,7 +299,7 @@ class PostgresConnection:
         checked = [self._checked(result) for result in results]
         return [result for name, result in zip(prepared, checked, strict=True) if name is None]
 
-    def _send(self, step: Step | bytes) -> tuple[bytes | None, ...]:
+    def _send(self, step: PipelineStep | bytes) -> tuple[bytes | None, ...]:
         """Send a statement and prepare it before its first use; return for each message the name that it prepares."""
         libpq = self._libpq
         if isinstance(step, bytes):

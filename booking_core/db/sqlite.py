@@ -12,7 +12,7 @@ from sqlalchemy.engine import URL, Dialect
 
 from booking_core.base import private_files
 from booking_core.base.errors import Unavailable
-from booking_core.db.driver import Step, fault_of, primary_code
+from booking_core.db.driver import PipelineStep, fault_of, primary_code
 from booking_core.db.statements import SQLITE, Compiled, Row
 
 BUSY_TIMEOUT_S = 3.0
@@ -154,7 +154,7 @@ class SqliteConnection:
             self._is_suspect |= primary_code(error) in _SUSPECT
             raise
 
-    def execute_pipeline(self, steps: Sequence[Step]) -> list[list[Row]]:
+    def execute_pipeline(self, steps: Sequence[PipelineStep]) -> list[list[Row]]:
         """Run the statements in order and return the rows of each."""
         return [self.execute(*step)[0] for step in steps]
 
@@ -179,7 +179,7 @@ class SqliteConnection:
         if self._turns:
             self._turns.begun()
 
-    def commit(self, last: Step | None = None) -> None:
+    def commit(self, last: PipelineStep | None = None) -> None:
         """End the transaction, after a last statement whose rows are not read."""
         if last:
             self.execute(*last)

@@ -62,7 +62,7 @@ class Personal(StrEnum):
 Id = String(36).with_variant(postgresql.UUID(as_uuid=False), "postgresql")
 At = BigInteger
 Minor = BigInteger
-Json = Text
+JsonText = Text
 LONG: dict[str, Any] = {"long": True}
 """The info of a column whose texts are long: they travel beside the JSON of their rows (`unit_of_work`)."""
 PLAIN, EMPTIED, REPLACED, REWRITTEN = ({"personal": personal} for personal in Personal)
@@ -169,7 +169,7 @@ api_keys = _entity(
     Column("name", Text, nullable=False),
     Column("prefix", Text, nullable=False),
     Column("key_hash", Text, nullable=False, unique=True),
-    Column("scopes", Json, nullable=False),
+    Column("scopes", JsonText, nullable=False),
     Column("created_at", At, nullable=False),
     Column("expires_at", At),
     Column("revoked_at", At),
@@ -197,18 +197,18 @@ experiences = _entity(
     Column("latitude", Float),
     Column("longitude", Float),
     Column("image_url", Text),
-    Column("languages", Json, nullable=False),
-    Column("tags", Json, nullable=False),
+    Column("languages", JsonText, nullable=False),
+    Column("tags", JsonText, nullable=False),
     Column("currency", Text, nullable=False),
     Column("price_from_minor", Minor),
-    Column("price_tiers", Json, nullable=False),  # [{id, name, price: {amount_minor, currency}, seats_per_unit}]
-    Column("add_ons", Json, nullable=False),  # [{id, label, price: {amount_minor, currency}}]
+    Column("price_tiers", JsonText, nullable=False),  # [{id, name, price: {amount_minor, currency}, seats_per_unit}]
+    Column("add_ons", JsonText, nullable=False),  # [{id, label, price: {amount_minor, currency}}]
     Column("min_participants", Integer),
     Column("hours_before_booking_closes", Integer),  # null: the organization's default
     Column("meeting_point", Text),
-    Column("what_to_bring", Json),  # [text]
+    Column("what_to_bring", JsonText),  # [text]
     Column("terms", Text),
-    Column("translations", Json),  # {language tag: {title, terms, price_tiers: {id: name}, ...}}; null: none
+    Column("translations", JsonText),  # {language tag: {title, terms, price_tiers: {id: name}, ...}}; null: none
     *_dates(),
     UniqueConstraint("organization_id", "slug"),
     CheckConstraint("duration_minutes > 0", name="duration"),
@@ -231,7 +231,7 @@ departures = _entity(
     Column("seats_taken", Integer, nullable=False, server_default=text("0")),
     # Without tiers: the departure's price, null: price_from. With tiers: {tier id: minor}, null: the price of the tier.
     Column("price_minor", Minor),
-    Column("prices", Json),
+    Column("prices", JsonText),
     *_dates(),
     Column("cancelling", Text),  # why, while bookings of a cancelled departure are still to be cancelled
     Column("minimum_checked_at", At),  # its participants were counted when booking closed
@@ -272,7 +272,7 @@ customers = _entity(
     Column("email_key", Text, nullable=False, info=REWRITTEN),  # NFC and casefolded: the identity
     Column("name", Text, nullable=False, info=REWRITTEN),
     Column("phone", Text, info=REWRITTEN),
-    Column("tags", Json, nullable=False, info=REWRITTEN),
+    Column("tags", JsonText, nullable=False, info=REWRITTEN),
     Column("email_subscription", Boolean, nullable=False),
     *_dates(),
     Column("anonymized_at", At),  # the columns above have no personal data since
@@ -291,8 +291,8 @@ bookings = _entity(
     Column("guest_name", Text, info=REPLACED),
     Column("guest_email", Text, info=EMPTIED),
     Column("guest_phone", Text, info=EMPTIED),
-    Column("guests", Json, nullable=False, info=PLAIN),  # [{tier_id, tier_label, count, unit_price}]
-    Column("add_ons", Json, nullable=False, info=PLAIN),  # [{id, label, count, unit_price}]
+    Column("guests", JsonText, nullable=False, info=PLAIN),  # [{tier_id, tier_label, count, unit_price}]
+    Column("add_ons", JsonText, nullable=False, info=PLAIN),  # [{id, label, count, unit_price}]
     Column("seats", Integer, nullable=False),
     Column("currency", Text, nullable=False, info=PLAIN),
     Column("subtotal_minor", Minor, nullable=False),
@@ -320,7 +320,7 @@ bookings = _entity(
     Column("no_show_at", At),
     # The name of the booking in another system; unique where a request asked for it.
     Column("external_reference", Text, info=EMPTIED),
-    Column("metadata", Json, info=EMPTIED),  # {name: text}; null: none
+    Column("metadata", JsonText, info=EMPTIED),  # {name: text}; null: none
     *_dates(),
     _own("departures", "departure_id"),
     _own("customers", "customer_id"),
@@ -501,7 +501,7 @@ payment_intents = _table(
     Column("check_at", At),  # then the state of the intent is looked up at Stripe
     Column("check_count", Integer, nullable=False, server_default=text("0")),
     *_dates(),
-    Column("staff_notices", Json),  # the occurrences of mails to staff; null: there was none
+    Column("staff_notices", JsonText),  # the occurrences of mails to staff; null: there was none
     Column("test_card", Text),  # of a sandbox, when its guest has chosen one
     UniqueConstraint("organization_id", "intent_id"),
     CheckConstraint(
@@ -557,7 +557,7 @@ webhook_endpoints = _entity(
     Column("warned_hours", Integer, nullable=False, server_default=text("0")),  # staff was mailed at 24, then 48
     *_dates(),
     # Headers of the client's own: a JSON array of their names, and a JSON object of them all, sealed.
-    Column("header_names", Json),
+    Column("header_names", JsonText),
     *_sealed("headers_sealed"),
     Column("max_per_second", Integer),  # null: no limit
     CheckConstraint("status IN ('enabled', 'disabled', 'auto_disabled')", name="status"),
@@ -607,7 +607,7 @@ webhook_ranges = _table(
 webhook_recoveries = _entity(
     "webhook_recoveries",
     Column("endpoint_id", Id, nullable=False),
-    Column("request", Json, nullable=False),
+    Column("request", JsonText, nullable=False),
     Column("created_at", At, nullable=False),
 )
 
@@ -636,7 +636,7 @@ webhook_leases = _table(
     # Of the attempts that are not settled: webhooks.leases has their form. Every id in it is found as a text.
     Column("first_sequence", BigInteger, nullable=False),
     Column("last_sequence", BigInteger, nullable=False),
-    Column("attempts", Json, nullable=False, info=LONG),
+    Column("attempts", JsonText, nullable=False, info=LONG),
     Index(None, "lease_until"),
     # Rows live for a second. Plans that are kept would read a table whole that a vacuum has truncated.
     postgresql_with={
@@ -721,7 +721,7 @@ effects = _table(
     Column("key", Text, primary_key=True),  # such as booking_confirmation_mail:<booking id>
     Column("kind", Text, nullable=False),
     Column("subject_id", Id, nullable=False),
-    Column("payload", Json, nullable=False),
+    Column("payload", JsonText, nullable=False),
     Column("status", Text, nullable=False),
     Column("attempt_count", Integer, nullable=False, server_default=text("0")),
     Column("due_at", At, nullable=False),
@@ -784,7 +784,7 @@ timeline = _table(
     Column("id", Id, primary_key=True),
     Column("booking_id", Id),
     Column("kind", Text, nullable=False, info=PLAIN),
-    Column("data", Json, nullable=False, info=REWRITTEN),
+    Column("data", JsonText, nullable=False, info=REWRITTEN),
 )
 
 # Changes by the operator's commands and by API keys, with ids only (booking_core.records.audit). It has no foreign key:
@@ -795,7 +795,7 @@ audit = _entity(
     Column("actor_kind", Text, nullable=False),
     Column("actor", Text, nullable=False),  # the user and the machine, or the prefix of a key
     Column("action", Text, nullable=False),
-    Column("objects", Json, nullable=False),  # ids by kind
+    Column("objects", JsonText, nullable=False),  # ids by kind
     CheckConstraint("actor_kind IN ('operator', 'api_key')", name="actor_kind"),
     Index(None, "organization_id", "at", "id"),
     Index(None, "at", "id"),
@@ -809,9 +809,9 @@ erasures = _table(
     Column("customer_id", Id, primary_key=True),
     Column("requested_at", At, nullable=False),
     # The guest's former e-mail addresses as keys; [] when it is finished.
-    Column("addresses", Json, nullable=False, info=REWRITTEN),
+    Column("addresses", JsonText, nullable=False, info=REWRITTEN),
     Column("step", Text, nullable=False, info=PLAIN),
-    Column("position", Json, nullable=False, info=PLAIN),  # of the last row that the step has processed; []: none
+    Column("position", JsonText, nullable=False, info=PLAIN),  # of the last row that the step has processed; []: none
     Column("progressed_at", At, nullable=False),
     Column("finished_at", At),
     _partial("ix_erasures_unfinished", "organization_id, requested_at, customer_id", where="finished_at IS NULL"),

@@ -30,7 +30,7 @@ from sqlalchemy.sql.elements import Grouping
 
 from booking_core.db.statements import POSTGRESQL, Statement, as_json, rows_from_json, rows_parameter
 
-Row = dict[str, Any]
+ColumnValues = dict[str, Any]
 Merge = tuple[str, Callable[[ColumnElement[Any], ColumnElement[Any]], ColumnElement[Any]]]
 """A column, and the function that returns its new value from the stored one and the given one."""
 
@@ -55,7 +55,7 @@ class Update:
         """The keys that are columns of the primary key: others, such as a lease token, are conditions."""
         return tuple(key for key in self.keys if self.table.c[key].primary_key)
 
-    def identity(self, row: Row) -> tuple[object, ...]:
+    def identity(self, row: ColumnValues) -> tuple[object, ...]:
         """Return the table and the primary key of a row, equal for two updates of one row."""
         return (self.table, *(row[key] for key in self.primary_key))
 
@@ -81,17 +81,17 @@ class InsertFromSelect:
     """Makes the statement from the dialect and the name of its rows parameter."""
 
 
-Target = Table | Update | InsertFromSelect
+WriteTarget = Table | Update | InsertFromSelect
 
 
 class UnitOfWork:
     """Collected rows by target, in the order of the targets' first use."""
 
     def __init__(self) -> None:
-        self.rows: dict[Target, list[Row]] = {}
+        self.rows: dict[WriteTarget, list[ColumnValues]] = {}
         self._updated: set[tuple[object, ...]] = set()
 
-    def insert(self, table: Table, row: Row) -> bool:
+    def insert(self, table: Table, row: ColumnValues) -> bool:
         """Collect a row of the table. Return False for a row that names other columns than those collected before:
         they have to be sent first."""
         rows = self.rows.setdefault(table, [])
@@ -100,7 +100,7 @@ class UnitOfWork:
         rows.append(row)
         return True
 
-    def update(self, target: Update, row: Row) -> bool:
+    def update(self, target: Update, row: ColumnValues) -> bool:
         """Collect an update of a row. Return False when an update of that row is collected already: one PostgreSQL
         statement changes a row once, so the first update has to be sent before."""
         key = target.identity(row)
@@ -110,11 +110,11 @@ class UnitOfWork:
         self.rows.setdefault(target, []).append(row)
         return True
 
-    def insert_from_select(self, target: InsertFromSelect, rows: Sequence[Row]) -> None:
+    def insert_from_select(self, target: InsertFromSelect, rows: Sequence[ColumnValues]) -> None:
         """Collect rows to derive others from."""
         self.rows.setdefault(target, []).extend(rows)
 
-    def in_order(self) -> list[tuple[Target, list[Row]]]:
+    def in_order(self) -> list[tuple[WriteTarget, list[ColumnValues]]]:
         """Return the rows by target, referenced tables before those that refer to them, then the updates."""
         return sorted(self.rows.items(), key=lambda item: _position(item[0]))
 
@@ -136,14 +136,14 @@ class UnitOfWork:
         self.rows = {target: rows for target, rows in self.rows.items() if rows}
 
 
-Mark = dict[Target, int]
+Mark = dict[WriteTarget, int]
 """The number of rows by target."""
 
 _LAST = 1_000
 
 
 @lru_cache
-def _position(target: Target) -> int:
+def _position(target: WriteTarget) -> int:
     return target.metadata.sorted_tables.index(target) if isinstance(target, Table) else _LAST
 
 
@@ -152,7 +152,7 @@ _AT = "at_"
 
 
 @lru_cache
-def _long_columns(target: Target) -> tuple[str, ...]:
+def _long_columns(target: WriteTarget) -> tuple[str, ...]:
     return tuple(column.name for column in target.c if column.info.get("long")) if isinstance(target, Table) else ()
 
 
@@ -173,13 +173,13 @@ def as_parameters(work: UnitOfWork) -> dict[str, str | list[str]]:
         for key in long:
             parameters[f"{target.name}_{key}"] = [row[key] for row in rows]
         if long:
-            apart: Row = dict.fromkeys(long)
+            apart: ColumnValues = dict.fromkeys(long)
             rows = [row | apart | {_AT: at} for at, row in enumerate(rows, start=1)]
         parameters[target.name] = as_json(rows)
     return parameters
 
 
-Shape = tuple[tuple[Target, tuple[str, ...]], ...]
+Shape = tuple[tuple[WriteTarget, tuple[str, ...]], ...]
 
 
 def shape(work: UnitOfWork) -> Shape:
@@ -198,7 +198,7 @@ def _referenced_first(shape: Shape) -> Shape:
     return ordered
 
 
-def _with(part: tuple[Target, tuple[str, ...]], ordered: Shape, shape: Shape) -> Shape:
+def _with(part: tuple[WriteTarget, tuple[str, ...]], ordered: Shape, shape: Shape) -> Shape:
     if part in ordered:
         return ordered
     target = part[0]

@@ -14,7 +14,7 @@ from booking_core.base.context import Organization
 from booking_core.base.languages import ENGLISH, Language
 from booking_core.models.bookings import BookingStatus
 from booking_core.notifications.formatting import lines, one_line
-from booking_core.notifications.summary import BookingDetails
+from booking_core.notifications.summary import MailBooking
 
 if TYPE_CHECKING:
     from icalendar import Alarm
@@ -27,7 +27,7 @@ _STATUSES = {
 
 
 def entry(
-    row: BookingDetails, organization: Organization, *, organizer: str, at: int, wording: Language = ENGLISH
+    row: MailBooking, organization: Organization, *, organizer: str, at: int, wording: Language = ENGLISH
 ) -> bytes:
     """Return the booking as one event, which replaces every earlier entry of the same booking.
 
@@ -68,7 +68,7 @@ def entry(
     return rendered
 
 
-def sequence(row: BookingDetails) -> int:
+def sequence(row: MailBooking) -> int:
     """Return a number that grows with each change of the booking.
 
     It is twice the seconds from the booking's creation to the change, plus one; a cancellation adds one more: it comes
@@ -79,7 +79,7 @@ def sequence(row: BookingDetails) -> int:
     return 2 * ((row.updated_at - row.created_at) // SECOND) + 1 + (row.status == BookingStatus.CANCELLED)
 
 
-def _reminder(row: BookingDetails) -> "Alarm":
+def _reminder(row: MailBooking) -> "Alarm":
     """Return an alarm one day before the start."""
     from icalendar import Alarm
 
@@ -89,7 +89,7 @@ def _reminder(row: BookingDetails) -> "Alarm":
     return alarm
 
 
-def _description(row: BookingDetails, organization: Organization, wording: Language) -> str:
+def _description(row: MailBooking, organization: Organization, wording: Language) -> str:
     """Return the booking's number, where to meet and what to bring; each on a separate line of the entry."""
     if row.booking_number is None:
         first = wording.gettext("Booking with %(operator)s", operator=organization.name)

@@ -161,7 +161,7 @@ def by_key(tx: Tx, key: str) -> tuple[Mail, Organization] | None:
 
 # Locks -----------------------------------------------------------------------------------------------------------
 
-Key = tuple[str, str]
+MailKey = tuple[str, str]
 """(organization id, key of the effect)."""
 _KEYS: dict[str, TypeEngine[Any] | type[TypeEngine[Any]]] = {"organization_id": Id, "key": Text}
 
@@ -193,7 +193,7 @@ class LockedMail(NamedTuple):
     organization: Organization
 
 
-def lock(tx: Tx, keys: Iterable[Key]) -> dict[Key, LockedMail]:
+def lock(tx: Tx, keys: Iterable[MailKey]) -> dict[MailKey, LockedMail]:
     """Lock the mails and outbox rows that still exist, by key. Mails are locked first, as by the purge."""
     parameter = _as_json_keys(keys)
     written = {
@@ -210,7 +210,7 @@ def lock(tx: Tx, keys: Iterable[Key]) -> dict[Key, LockedMail]:
 # Purging ---------------------------------------------------------------------------------------------------------
 
 
-def _as_json_keys(keys: Iterable[Key]) -> str:
+def _as_json_keys(keys: Iterable[MailKey]) -> str:
     return as_json({"organization_id": owner, "key": key} for owner, key in keys)
 
 
@@ -257,7 +257,7 @@ _OLD_MAILS = Statement(_old(mails, mails.c.effect_key))
 _OLD_UNMAILED = Statement(_old(effects, effects.c.key, _UNMAILED))
 
 
-def delete_mails(tx: Tx, keys: Sequence[Key]) -> None:
+def delete_mails(tx: Tx, keys: Sequence[MailKey]) -> None:
     """Delete the mails of the outbox rows."""
     tx.run(_DELETE_MAILS, purged=_as_json_keys(keys))
 

@@ -24,8 +24,8 @@ from booking_core.notifications.formatting import brand, one_line, qr_png, short
 from booking_core.notifications.message import PICTURE_ID, MailContent
 from booking_core.notifications.rules import GUEST_KINDS, STAFF_PAYMENT_KINDS
 from booking_core.notifications.summary import (
-    BookingDetails,
     GiftCardDetails,
+    MailBooking,
     gift_card_summary,
     language_of,
     summary,
@@ -50,7 +50,7 @@ class Subject:
     """The organization, and the booking or the gift card that a mail is about."""
 
     organization: Organization
-    booking: BookingDetails | None
+    booking: MailBooking | None
     gift_card: GiftCardDetails | None
     at: int
 
@@ -208,7 +208,7 @@ def render(
 
 
 def _for_guest(
-    kind: OutboxKind, about: Subject, row: BookingDetails, payload: dict[str, Any], link: str | None, organizer: str
+    kind: OutboxKind, about: Subject, row: MailBooking, payload: dict[str, Any], link: str | None, organizer: str
 ) -> MailContent:
     organization, wording = about.organization, language_of(row, about.organization)
     row = translated(row, organization)
@@ -237,9 +237,7 @@ def _of_gift_card(
     return _content(kind, organization, wording, subject, context, picture=picture)
 
 
-def _of_payment(
-    kind: OutboxKind, organization: Organization, row: BookingDetails, payload: dict[str, Any]
-) -> MailContent:
+def _of_payment(kind: OutboxKind, organization: Organization, row: MailBooking, payload: dict[str, Any]) -> MailContent:
     """Render a mail to staff about a payment at Stripe that needs a person.
 
     Args:

@@ -7,7 +7,7 @@ from booking_core.base.clock import END_OF_TIME, HOUR, MINUTE
 from booking_core.base.context import Organization
 from booking_core.base.errors import Conflict
 from booking_core.models.reasons import ErrorReason
-from booking_core.notifications.summary import BookingDetails, GiftCardDetails
+from booking_core.notifications.summary import GiftCardDetails, MailBooking
 from booking_core.records.outbox import OutboxKind
 
 GUEST_KINDS = frozenset(
@@ -66,7 +66,7 @@ class NoMailReason(StrEnum):
 def recipient(
     kind: OutboxKind,
     organization: Organization,
-    booking: BookingDetails | None,
+    booking: MailBooking | None,
     gift_card: GiftCardDetails | None = None,
 ) -> str | NoMailReason:
     """Return the address of a mail, or the reason for no mail.

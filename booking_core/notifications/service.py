@@ -18,12 +18,12 @@ from booking_core.db.tables import mails
 from booking_core.db.unit_of_work import Update
 from booking_core.models.base import is_id
 from booking_core.notifications import history, rules, store
-from booking_core.notifications.history import Key, LockedMail
+from booking_core.notifications.history import LockedMail, MailKey
 from booking_core.notifications.rules import TO_GUESTS, Mail, MailStatus
 from booking_core.notifications.summary import (
-    BookingDetails,
     GiftCardDetails,
     GiftCardSummary,
+    MailBooking,
     Summary,
     gift_card_summary,
     summary,
@@ -95,7 +95,7 @@ def retry(tx: Tx, names: Sequence[str], *, anyway: bool = False) -> list[OwnedMa
     return [outcome for outcome in outcomes if not isinstance(outcome, Conflict)]
 
 
-def retry_each(tx: Tx, keys: Sequence[Key], *, anyway: bool = False) -> list[OwnedMail | Conflict]:
+def retry_each(tx: Tx, keys: Sequence[MailKey], *, anyway: bool = False) -> list[OwnedMail | Conflict]:
     """Queue each mail again, separately, and return for each the mail or the refusal. Purged mails are skipped.
 
     Args:
@@ -104,7 +104,7 @@ def retry_each(tx: Tx, keys: Sequence[Key], *, anyway: bool = False) -> list[Own
     at, locked_mails = tx.now(), history.lock(tx, keys)
     bookings = store.get_bookings(tx, _booking_keys(locked_mails.values()))
     outcomes: list[OwnedMail | Conflict] = []
-    requeued = list[Key]()
+    requeued = list[MailKey]()
     for key, locked in ((key, locked_mails[key]) for key in keys if key in locked_mails):
         booking = bookings.get((key[0], locked.effect.booking_id or ""))
         outcome = _enqueue_again(tx, locked, booking.starts_at if booking else None, at, anyway=anyway)
@@ -215,7 +215,7 @@ class GuestView:
     """A booking that its guest has opened, with the actor for the guest's changes."""
 
     actor: Actor
-    row: BookingDetails
+    row: MailBooking
     summary: Summary
     language: Language
 

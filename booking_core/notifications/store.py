@@ -26,7 +26,7 @@ from booking_core.db.tables import (
 from booking_core.db.tables import organizations as organization_table
 from booking_core.db.unit_of_work import Update
 from booking_core.notifications.rules import MAIL_KINDS
-from booking_core.notifications.summary import BookingDetails, GiftCardDetails
+from booking_core.notifications.summary import GiftCardDetails, MailBooking
 
 QUEUED: ColumnElement[str] = literal_column("'queued'")
 """Written out, because the planner then uses the partial indexes of queued rows."""
@@ -124,7 +124,7 @@ def _bookings(dialect: Dialect) -> Any:
     departed = and_(departures.c.organization_id == owner, departures.c.id == bookings.c.departure_id)
     offered = and_(experiences.c.organization_id == owner, experiences.c.id == bookings.c.experience_id)
     return (
-        select(*(_OF_OTHERS[name] if name in _OF_OTHERS else bookings.c[name] for name in BookingDetails._fields))
+        select(*(_OF_OTHERS[name] if name in _OF_OTHERS else bookings.c[name] for name in MailBooking._fields))
         .join_from(keys, bookings, and_(owner == keys.c.organization_id, bookings.c.id == keys.c.id))
         .join(departures, departed)
         .join(experiences, offered)
@@ -146,9 +146,9 @@ def _gift_cards(dialect: Dialect) -> Any:
 _GIFT_CARDS = Statement(_gift_cards)
 
 
-def get_bookings(tx: Tx, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], BookingDetails]:
+def get_bookings(tx: Tx, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], MailBooking]:
     """Return the bookings of the keys (organization id, id)."""
-    rows = map(BookingDetails._make, _of_keys(tx, _BOOKINGS, keys))
+    rows = map(MailBooking._make, _of_keys(tx, _BOOKINGS, keys))
     return {(row.organization_id, row.id): row for row in rows}
 
 

@@ -17,7 +17,7 @@ from booking_core.notifications.formatting import lines, map_url, one_line, zone
 from booking_core.payments.refund_states import RefundState
 
 
-class BookingDetails(NamedTuple):
+class MailBooking(NamedTuple):
     """A booking with its departure, experience, payment and refund, in the order of the columns."""
 
     organization_id: str
@@ -102,7 +102,7 @@ class BookingDetails(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PricedLine:
     """A line of guests or of an add-on."""
 
     label: str
@@ -133,7 +133,7 @@ class Summary:
     guest_name: str | None
     guest_email: str | None
     guest_phone: str | None
-    lines: tuple[Line, ...]
+    lines: tuple[PricedLine, ...]
     """Guests, then add-ons."""
     subtotal: str
     discount: str | None
@@ -213,7 +213,7 @@ def _reason(reasons: Mapping[CancelReason, str], reason: str | None) -> str | No
     return {str(cancel_reason): text for cancel_reason, text in reasons.items()}.get(reason or "")
 
 
-def _payment(row: BookingDetails, wording: Language) -> str:
+def _payment(row: MailBooking, wording: Language) -> str:
     """Return a phrase for the payment. A status or method without a phrase is shown as it is."""
     is_open = row.payment_status in (PaymentStatus.UNPAID, PaymentStatus.PENDING, PaymentStatus.FAILED)
     if is_open and row.recorded_minor:
@@ -225,7 +225,7 @@ def _payment(row: BookingDetails, wording: Language) -> str:
     return wording.gettext(phrase) if phrase else f"{row.payment_method}, {row.payment_status}".replace("_", " ")
 
 
-def _partly_paid(row: BookingDetails, wording: Language) -> str:
+def _partly_paid(row: MailBooking, wording: Language) -> str:
     paid = wording.money(row.recorded_minor, row.currency)
     unpaid = wording.money(row.total_minor - row.recorded_minor, row.currency)
     if row.status == BookingStatus.CANCELLED:
@@ -235,17 +235,19 @@ def _partly_paid(row: BookingDetails, wording: Language) -> str:
     return wording.gettext("%(paid)s paid, %(left)s to be paid by invoice", paid=paid, left=unpaid)
 
 
-def _lines(row: BookingDetails, wording: Language) -> tuple[Line, ...]:
+def _lines(row: MailBooking, wording: Language) -> tuple[PricedLine, ...]:
     items = [(item["tier_label"], item) for item in orjson.loads(row.guests)]
     items += [(item["label"], item) for item in orjson.loads(row.add_ons)]
     return tuple(_line(wording, label, item["count"], **item["unit_price"]) for label, item in items)
 
 
-def _line(wording: Language, label: str, count: int, amount_minor: int, currency: str) -> Line:
-    return Line(label, count, wording.money(amount_minor, currency), wording.money(amount_minor * count, currency))
+def _line(wording: Language, label: str, count: int, amount_minor: int, currency: str) -> PricedLine:
+    return PricedLine(
+        label, count, wording.money(amount_minor, currency), wording.money(amount_minor * count, currency)
+    )
 
 
-def _policy(row: BookingDetails, organization: Organization, wording: Language) -> str | None:
+def _policy(row: MailBooking, organization: Organization, wording: Language) -> str | None:
     """Return the sentences about the refund of a cancellation (decision B12), where there is something to return."""
     can_be_paid = row.payment_source == PaymentSource.STRIPE or row.recorded_minor
     if row.status == BookingStatus.CANCELLED or not can_be_paid or not row.total_minor:
@@ -263,7 +265,7 @@ def _policy(row: BookingDetails, organization: Organization, wording: Language) 
     return f"{free} {after}"
 
 
-def language_of(row: BookingDetails, organization: Organization) -> Language:
+def language_of(row: MailBooking, organization: Organization) -> Language:
     """Return the language of a booking's guest: its own, else the organization's, else English."""
     return language(choose(row.locale, organization.language))
 
@@ -274,7 +276,7 @@ _SHOWN_AS_IT_IS = (
 )
 
 
-def summary(row: BookingDetails, organization: Organization, wording: Language = ENGLISH) -> Summary:
+def summary(row: MailBooking, organization: Organization, wording: Language = ENGLISH) -> Summary:
     """Return the summary of a booking in a language, in the organization's zone."""
     zone, currency, refund = organization.zone, row.currency, row.refund
 
@@ -319,7 +321,7 @@ def summary(row: BookingDetails, organization: Organization, wording: Language =
 _TEXTS = ("title", "meeting_point", "terms")
 
 
-def translated(row: BookingDetails, organization: Organization, chosen: str | None = None) -> BookingDetails:
+def translated(row: MailBooking, organization: Organization, chosen: str | None = None) -> MailBooking:
     """Return the booking with the texts of its experience in the guest's language, as far as they are translated.
 
     A text without a translation is in the organization's language, or else as the experience has it.

@@ -17,7 +17,7 @@ from booking_core.notifications.message import Mailbox
 from booking_core.notifications.rendering import Subject
 from booking_core.notifications.rules import BOOKING_KINDS, GUEST_KINDS, TO_GUESTS, WRITE_RETRY_DELAYS, NoMailReason
 from booking_core.notifications.store import OutboxRow
-from booking_core.notifications.summary import BookingDetails, GiftCardDetails
+from booking_core.notifications.summary import GiftCardDetails, MailBooking
 from booking_core.records.outbox import OutboxKind
 
 log = logging.getLogger("booking.mail")
@@ -75,7 +75,7 @@ class _MailWriter:
 
     installation: Installation
     sender: Mailbox
-    bookings: Mapping[tuple[str, str], BookingDetails]
+    bookings: Mapping[tuple[str, str], MailBooking]
     gift_cards: Mapping[tuple[str, str], GiftCardDetails]
 
     def process(self, tx: Tx, row: OutboxRow, organization: Organization, at: int) -> None:

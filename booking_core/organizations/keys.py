@@ -19,7 +19,7 @@ from sqlalchemy.engine import Dialect
 from booking_core import organizations
 from booking_core.base import tokens
 from booking_core.base.clock import DAY, HOUR, MINUTE, Zone, from_datetime
-from booking_core.base.context import ApiKey, Caller, Installation, Organization
+from booking_core.base.context import Caller, CallerKey, Installation, Organization
 from booking_core.base.errors import (
     ApiKeyExpired,
     ApiKeyInvalid,
@@ -59,7 +59,7 @@ KEY_PATTERN = re.compile(
 _KEY_BEGIN = re.compile(rf"{API_KEY_PREFIX}\w+", re.ASCII)
 _KEYS = tables.api_keys
 _ORGANIZATIONS = tables.organizations
-_COLUMNS = tuple(_KEYS.c[field.name] for field in fields(ApiKey))
+_COLUMNS = tuple(_KEYS.c[field.name] for field in fields(CallerKey))
 _WIDTH = len(_COLUMNS)
 _REMEMBERED_MAX = 1024
 """Rows whose values are remembered: a key has the same ones for a minute, and is looked up for every request."""
@@ -69,14 +69,14 @@ _WITH_ORGANIZATION = select(*_COLUMNS, *organizations.COLUMNS).join_from(
 )
 
 
-def _from_row(row: Row) -> ApiKey:
+def _from_row(row: Row) -> CallerKey:
     """Return the key of a row that begins with its columns."""
     return _of_columns(row[:_WIDTH])
 
 
 @lru_cache(maxsize=_REMEMBERED_MAX)
-def _of_columns(row: Row) -> ApiKey:
-    return ApiKey(row[0], row[1], row[2], row[3], frozenset(orjson.loads(row[4])), row[5], row[6], row[7], row[8])
+def _of_columns(row: Row) -> CallerKey:
+    return CallerKey(row[0], row[1], row[2], row[3], frozenset(orjson.loads(row[4])), row[5], row[6], row[7], row[8])
 
 
 # Authentication --------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def _of_columns(row: Row) -> ApiKey:
 class _Found(NamedTuple):
     """A key that was looked up by its hash, and the instant of the look-up."""
 
-    key: ApiKey
+    key: CallerKey
     organization: Organization
     key_hash: str
     at: int
@@ -124,7 +124,7 @@ def _caller(key_hash: str | None, keys_by_hash: dict[str, _Found], installation:
     )
 
 
-def _refusal(key: ApiKey, at: int) -> BookingError | None:
+def _refusal(key: CallerKey, at: int) -> BookingError | None:
     """Return the error for a key that is not valid at this time; revoked comes before expired (decision K2)."""
     if key.revoked_at is not None:
         return ApiKeyRevoked()
@@ -203,7 +203,7 @@ def create(
     expires_at: int | None = None,
     cell: str = "",
     now: int,
-) -> tuple[ApiKey, str]:
+) -> tuple[CallerKey, str]:
     """Create a key, and return it with its plain text, which is not stored. No scopes mean every read scope.
 
     Args:
@@ -252,15 +252,15 @@ def _in_the_calendar(at: int) -> int:
 
 def _add(
     tx: Tx, organization: Organization, name: str, scopes: frozenset[str], expires_at: int | None, at: int, cell: str
-) -> tuple[ApiKey, str]:
+) -> tuple[CallerKey, str]:
     """Insert a key, whose text says whether its organization is a sandbox."""
     tx.first(_LOCK_ORGANIZATION, organization_id=organization.id)
     require_room(tx.all(_COUNT_ACTIVE, organization_id=organization.id, at=at)[0][0])
     text = tokens.new_api_key(cell, is_test=organization.is_sandbox)
-    key = ApiKey(
+    key = CallerKey(
         tokens.new_id(), organization.id, name, tokens.api_key_prefix(text), scopes, at, expires_at, None, None
     )
-    columns = {field.name: getattr(key, field.name) for field in fields(ApiKey)}
+    columns = {field.name: getattr(key, field.name) for field in fields(CallerKey)}
     columns |= {"scopes": _stored_scopes(scopes), "key_hash": tokens.hash_api_key(text)}
     tx.insert(_KEYS, **columns)
     return key, text
@@ -291,12 +291,12 @@ _REVOKE = Update("revoke", _KEYS, sets=("revoked_at",))
 _EXPIRE = Update("expire", _KEYS, sets=("expires_at",))
 
 
-def find(tx: Tx, organization: Organization) -> list[ApiKey]:
+def find(tx: Tx, organization: Organization) -> list[CallerKey]:
     """Return every key of the organization, oldest first, also revoked and expired ones."""
     return [_from_row(row) for row in tx.all(_OF_ORGANIZATION, organization_id=organization.id)]
 
 
-def get(tx: Tx, key_id: str, *, lock: bool = False) -> tuple[ApiKey, Organization]:
+def get(tx: Tx, key_id: str, *, lock: bool = False) -> tuple[CallerKey, Organization]:
     """Return a key and its organization. Only operator commands may use it, since it reads all organizations.
 
     Raises:
@@ -329,7 +329,7 @@ def resolve_id(tx: Tx, reference: str) -> str:
 
 def update(
     tx: Tx, key_id: str, *, name: str | None = None, scopes: Sequence[str] | None = None, now: int
-) -> tuple[ApiKey, Organization]:
+) -> tuple[CallerKey, Organization]:
     """Change the name or the scopes of a key; None leaves one unchanged. The scopes hold from its next request on.
 
     Raises:
@@ -347,7 +347,7 @@ def update(
     return changed, organization
 
 
-def revoke(tx: Tx, key_id: str, *, now: int) -> tuple[ApiKey, Organization]:
+def revoke(tx: Tx, key_id: str, *, now: int) -> tuple[CallerKey, Organization]:
     """Revoke a key. A key that was revoked before keeps its revoked_at."""
     key, organization = get(tx, key_id, lock=True)
     if key.revoked_at is None:
@@ -356,7 +356,7 @@ def revoke(tx: Tx, key_id: str, *, now: int) -> tuple[ApiKey, Organization]:
     return key, organization
 
 
-def rotate(tx: Tx, key_id: str, *, overlap: int, cell: str = "", now: int) -> tuple[ApiKey, str, Organization]:
+def rotate(tx: Tx, key_id: str, *, overlap: int, cell: str = "", now: int) -> tuple[CallerKey, str, Organization]:
     """Create a successor with the same name, scopes and lifetime, and return it with its plain text. The key itself
     expires after the overlap (microseconds), or at its own expiry if that is earlier (decision K3).
 
@@ -374,7 +374,7 @@ def rotate(tx: Tx, key_id: str, *, overlap: int, cell: str = "", now: int) -> tu
     return successor, text, organization
 
 
-def expire(tx: Tx, key_id: str, *, at: int, now: int) -> tuple[ApiKey, Organization]:
+def expire(tx: Tx, key_id: str, *, at: int, now: int) -> tuple[CallerKey, Organization]:
     """Set the expiry of a key, earlier or later than before. A time in the past means now: the key was valid until now.
 
     Raises:
@@ -387,7 +387,7 @@ def expire(tx: Tx, key_id: str, *, at: int, now: int) -> tuple[ApiKey, Organizat
     return replace(key, expires_at=ends_at), organization
 
 
-def _lock_active(tx: Tx, key_id: str, now: int) -> tuple[ApiKey, Organization, int]:
+def _lock_active(tx: Tx, key_id: str, now: int) -> tuple[CallerKey, Organization, int]:
     """Lock an active key, and return it with its organization and the organization's present instant."""
     key, organization = get(tx, key_id, lock=True)
     at = organization.instant(now)
@@ -399,18 +399,18 @@ def _lock_active(tx: Tx, key_id: str, now: int) -> tuple[ApiKey, Organization, i
     return key, organization, at
 
 
-def _expire(tx: Tx, key: ApiKey, at: int) -> None:
+def _expire(tx: Tx, key: CallerKey, at: int) -> None:
     tx.update(_EXPIRE, organization_id=key.organization_id, id=key.id, expires_at=at)
 
 
-def status(key: ApiKey, at: int) -> str:
+def status(key: CallerKey, at: int) -> str:
     """Return active, revoked or expired, at this time."""
     if _refusal(key, at) is None:
         return "active"
     return "expired" if key.revoked_at is None else "revoked"
 
 
-def present(key: ApiKey, zone: Zone) -> dict[str, Any]:
+def present(key: CallerKey, zone: Zone) -> dict[str, Any]:
     """Return the API's ApiKey, ready for JSON."""
     return {
         "id": key.id,

@@ -21,7 +21,7 @@ HOURS_MAX = 8_784
 PENDING_MINUTES_MAX = 10_080
 """A week. A longer time would keep seats from other guests."""
 
-Parse = Callable[[str], Any]
+SettingParser = Callable[[str], Any]
 """Parses the text of a setting, or raises a ValueError with its format."""
 
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
@@ -66,7 +66,7 @@ def _switch(text: str) -> bool:
     return _SWITCH[text]
 
 
-def _whole(least: int, most: int) -> Parse:
+def _whole(least: int, most: int) -> SettingParser:
     def parse(text: str) -> int:
         # Only nine digits are parsed, after leading zeros: they show that a number of 400 digits is too large.
         if not (text.isascii() and text.isdecimal() and least <= int(text.lstrip("0")[:9] or "0") <= most):
@@ -86,7 +86,7 @@ def _percent(text: str) -> float:
     return float(value)
 
 
-def _or_none(parse: Parse) -> Parse:
+def _or_none(parse: SettingParser) -> SettingParser:
     return lambda text: parse(text) if text else None
 
 
@@ -123,10 +123,10 @@ def _language(text: str) -> str:
     return text
 
 
-NEW: Mapping[str, Parse] = {"slug": slug, "name": name, "timezone": timezone, "currency": currency}
+NEW: Mapping[str, SettingParser] = {"slug": slug, "name": name, "timezone": timezone, "currency": currency}
 """The fields of a new organization."""
 
-SETTINGS: Mapping[str, Parse] = {
+SETTINGS: Mapping[str, SettingParser] = {
     "name": name,
     "timezone": timezone,
     "default_currency": currency,
@@ -156,7 +156,7 @@ installation's default, an empty `staff_email` no recipient, an empty `reply_to_
 `guest_moves_until_hours` that guests move no booking."""
 
 
-def parsed(parsers: Mapping[str, Parse], texts: Mapping[str, str]) -> dict[str, Any]:
+def parsed(parsers: Mapping[str, SettingParser], texts: Mapping[str, str]) -> dict[str, Any]:
     """Parse the texts of settings.
 
     Raises:
@@ -174,7 +174,7 @@ def parsed(parsers: Mapping[str, Parse], texts: Mapping[str, str]) -> dict[str, 
     return values
 
 
-def _parsed(parsers: Mapping[str, Parse], key: str, text: str) -> Any:
+def _parsed(parsers: Mapping[str, SettingParser], key: str, text: str) -> Any:
     if key not in parsers:
         raise ValueError(f"is not one of {', '.join(parsers)}")
     return parsers[key](text)

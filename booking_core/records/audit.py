@@ -31,7 +31,7 @@ Objects = Mapping[str, str | Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """A change.
 
     Args:
@@ -58,7 +58,7 @@ class Entry:
         log.info("%s by %s, organization %s", self.action, self.actor, self.organization_id, extra=fields)
 
 
-def record(tx: Tx, entry: Entry, *, at: int) -> None:
+def record(tx: Tx, entry: AuditEntry, *, at: int) -> None:
     """Write the entry in the transaction of its change."""
     tx.insert(
         tables.audit,

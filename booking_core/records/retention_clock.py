@@ -30,7 +30,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClockReading:
     """The time, by the clock and as far as purges believe it."""
 
     now: int
@@ -89,7 +89,7 @@ def read(tx: Tx) -> tuple[int, int | None]:
     return int(row[0]), None if row[1] is None else int(row[1])
 
 
-def advance(tx: Tx, measured: Measured | None, elapsed_s: float) -> Reading:
+def advance(tx: Tx, measured: Measured | None, elapsed_s: float) -> ClockReading:
     """Move the retention clock as far as it may, and return its time.
 
     Args:
@@ -103,14 +103,14 @@ def advance(tx: Tx, measured: Measured | None, elapsed_s: float) -> Reading:
     if measured is not None:
         at = moved(at, now, measured, elapsed_s)
     tx.run(_MOVE, at=at, moved_at=now)
-    return Reading(now, min(now, at), Measured(at, elapsed_s))
+    return ClockReading(now, min(now, at), Measured(at, elapsed_s))
 
 
-def _begin_at(tx: Tx, elapsed_s: float) -> Reading:
+def _begin_at(tx: Tx, elapsed_s: float) -> ClockReading:
     """Begin at the newest event, since the service was there when it happened; at the clock where nothing has."""
     row = tx.first(_BEGIN)
     assert row is not None
     now = int(row[0])
     at = now if row[1] is None else min(now, int(row[1]))
     tx.run(_INSERT, at=at, moved_at=now)
-    return Reading(now, at, Measured(at, elapsed_s))
+    return ClockReading(now, at, Measured(at, elapsed_s))

@@ -20,7 +20,7 @@ from booking_core.base.errors import Unprocessable
 from booking_core.db import sql_files, tables
 from booking_core.db.due import DueWork
 from booking_core.db.engine import Tx
-from booking_core.db.paging import Page, PageRequest, envelope
+from booking_core.db.paging import JsonPage, PageRequest, envelope
 from booking_core.db.statements import Statement, now_us
 from booking_core.db.tables import Id
 from booking_core.db.unit_of_work import Update
@@ -195,7 +195,7 @@ _PAGES = {
 _FIRST = {Order.DESC: "ffffffff-ffff-ffff-ffff-ffffffffffff", Order.ASC: "00000000-0000-0000-0000-000000000000"}
 
 
-def find_mails(tx: Tx, caller: Caller, page: PageRequest) -> Page:
+def find_mails(tx: Tx, caller: Caller, page: PageRequest) -> JsonPage:
     """Return a page of the mails that the caller's sandbox has captured, in the order of their creation.
 
     Raises:

@@ -9,7 +9,7 @@ from booking_core.base.context import Actor, Caller
 from booking_core.base.cursors import Binding
 from booking_core.base.errors import Conflict, NotFound, Unprocessable
 from booking_core.db.engine import Tx
-from booking_core.db.paging import Page, PageRequest, envelope
+from booking_core.db.paging import JsonPage, PageRequest, envelope
 from booking_core.models.events import EventType
 from booking_core.models.limits import WEBHOOK_ATTEMPTS
 from booking_core.models.pages import Order
@@ -35,7 +35,7 @@ def find(
     event_type: EventType | None = None,
     event_id: str | None = None,
     recovery_id: str | None = None,
-) -> Page:
+) -> JsonPage:
     """Return a page of an endpoint's deliveries (decisions W3, W16).
 
     Raises:

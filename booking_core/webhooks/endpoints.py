@@ -15,7 +15,7 @@ from booking_core.base.clock import SECOND
 from booking_core.base.context import Caller
 from booking_core.base.errors import Unprocessable
 from booking_core.db.engine import Tx
-from booking_core.db.paging import Page, envelope
+from booking_core.db.paging import JsonPage, envelope
 from booking_core.models.events import EventType
 from booking_core.models.limits import SECRET_OVERLAP_S_DEFAULT
 from booking_core.models.webhooks import (
@@ -80,7 +80,7 @@ def check(caller: Caller, request: WebhookEndpointCreate | WebhookEndpointChange
     rules.check_entitled(caller, request.event_types or ())
 
 
-def find_all(tx: Tx, caller: Caller) -> Page:
+def find_all(tx: Tx, caller: Caller) -> JsonPage:
     """Return every endpoint, on one page, the newest first."""
     return envelope([_present(caller, row) for row in store.find(tx, caller.organization.id)], None)
 

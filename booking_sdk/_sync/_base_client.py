@@ -4,7 +4,7 @@
 from typing import TypeVar
 
 from booking_core.models.suggestions import Suggesting
-from booking_sdk._clock import Clock
+from booking_sdk._clock import ClientClock
 from booking_sdk._config import Config
 from booking_sdk._flow import Send, Sleep, Steps, flow
 from booking_sdk._parse import Parse
@@ -20,7 +20,7 @@ class APIClient(Suggesting):
     """The base class of the client. Resources, pages and feeds depend on it."""
 
     _config: Config
-    _clock: Clock
+    _clock: ClientClock
     _transport: Transport
 
     def _execute(self, spec: RequestSpec, parse: Parse[T]) -> T:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from queue import SimpleQueue
 
 from booking_sdk._attempt_timeout import AttemptTimeout
-from booking_sdk._clock import Clock
+from booking_sdk._clock import ClientClock
 
 
 def time_limit(timeout: AttemptTimeout) -> AbstractContextManager[object]:
@@ -39,6 +39,6 @@ class Stop:
         """Run the body unchanged: a blocked thread cannot be interrupted."""
         yield
 
-    def sleep(self, clock: Clock, seconds: float) -> None:
+    def sleep(self, clock: ClientClock, seconds: float) -> None:
         """Sleep, at most until the signal is set."""
         clock.wait(self._wake, seconds)

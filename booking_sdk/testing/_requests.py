@@ -42,7 +42,7 @@ class FakeRequest:
 
 
 @dataclass(slots=True)
-class Fault:
+class PlannedFault:
     """A failure of the next matching requests."""
 
     result: AttemptResult
@@ -55,7 +55,7 @@ class Fault:
         return self.method in (None, request.method) and (self.path is None or request.path.startswith(self.path))
 
 
-def take_fault(coming: list[Fault], request: FakeRequest) -> Fault | None:
+def take_fault(coming: list[PlannedFault], request: FakeRequest) -> PlannedFault | None:
     """Return the failure of a request, and count it. The first requested failure comes first."""
     fault = next((fault for fault in coming if fault.matches(request)), None)
     if fault is not None:

@@ -5,14 +5,14 @@ from datetime import UTC, datetime
 from queue import SimpleQueue
 from typing import TypeVar
 
-from booking_sdk._clock import Clock
+from booking_sdk._clock import ClientClock
 from booking_sdk._sync.client import BookingClient
 from booking_sdk.client import AsyncBookingClient
 
 ClientT = TypeVar("ClientT", AsyncBookingClient, BookingClient)
 
 
-class ManualClock(Clock):
+class ManualClock(ClientClock):
     """A clock that only `advance` and sleeps move. A sleep returns at once.
 
     `sleeps` lists the sleeps in seconds. Random numbers are always 0.5, so a delay with jitter is half of its maximum.

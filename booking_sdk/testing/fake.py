@@ -28,7 +28,7 @@ from booking_sdk.models import AnyEvent
 from booking_sdk.options import ClientOptions
 from booking_sdk.response import Response
 from booking_sdk.testing import _filling, factories
-from booking_sdk.testing._requests import FakeRequest, Fault, mock_transport, take_fault
+from booking_sdk.testing._requests import FakeRequest, PlannedFault, mock_transport, take_fault
 from booking_sdk.testing._service import BASE_URL, InProcessService
 from booking_sdk.testing.clock import ManualClock, on_clock
 
@@ -86,7 +86,7 @@ class FakeBookingAPI:
         self._experiences: dict[str, dict[str, Any]] = {}
         """The entries of the catalogue, by the ids of the experiences."""
         self._starts: set[tuple[str, datetime]] = set()
-        self._faults: list[Fault] = []
+        self._faults: list[PlannedFault] = []
         self._lock = threading.RLock()
         self._currency = currency
         http_client = httpx.Client(transport=mock_transport(self._service.respond))
@@ -369,7 +369,7 @@ class FakeBookingAPI:
         headers = [(b"content-type", b"application/json")]
         if retry_after is not None:
             headers.append((b"retry-after", str(retry_after).encode()))
-        self._faults.append(Fault(Response(status, headers, json.dumps(refusal).encode()), times, method, path))
+        self._faults.append(PlannedFault(Response(status, headers, json.dumps(refusal).encode()), times, method, path))
 
     def drop_connection_after_commit(
         self, times: int = 1, *, method: str | None = None, path: str | None = None, as_timeout: bool = False
@@ -382,7 +382,7 @@ class FakeBookingAPI:
             path: Only requests whose path begins with this.
             as_timeout: True to time out instead of breaking the connection.
         """
-        self._faults.append(Fault(_dropped(as_timeout), times, method, path, after_commit=True))
+        self._faults.append(PlannedFault(_dropped(as_timeout), times, method, path, after_commit=True))
 
     def drop_connection_before_commit(
         self, times: int = 1, *, method: str | None = None, path: str | None = None, as_timeout: bool = False
@@ -397,7 +397,7 @@ class FakeBookingAPI:
             path: Only requests whose path begins with this.
             as_timeout: True to time out instead of breaking the connection.
         """
-        self._faults.append(Fault(_dropped(as_timeout), times, method, path))
+        self._faults.append(PlannedFault(_dropped(as_timeout), times, method, path))
 
     def refuse_connections(self, times: int = 1) -> None:
         """Refuse the connections of the next requests.
@@ -405,7 +405,9 @@ class FakeBookingAPI:
         Args:
             times: The number of requests.
         """
-        self._faults.append(Fault(Failure(sent=False, timed_out=False, reason="the test refuses connections"), times))
+        self._faults.append(
+            PlannedFault(Failure(sent=False, timed_out=False, reason="the test refuses connections"), times)
+        )
 
     def _receive(self, raw: httpx.Request) -> AttemptResult:
         request = FakeRequest.of(raw)

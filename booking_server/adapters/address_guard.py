@@ -58,7 +58,7 @@ _DENIED_V6 = (
 _ISATAP = frozenset({0x0000_5EFE, 0x0200_5EFE})
 """Bits 64 to 95 of an address that carries an IPv4 address in the other 32 (RFC 5214), under any prefix."""
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -67,7 +67,7 @@ _allowed_v6 = ipaddress.ip_network(_ALLOWED_V6)
 
 
 @functools.lru_cache(maxsize=4096)
-def is_public(address: Address) -> bool:
+def is_public(address: IpAddress) -> bool:
     """Return whether the address is reachable on the public internet."""
     if any(address in network for network in _denied[address.version]):
         return False
@@ -75,7 +75,7 @@ def is_public(address: Address) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def parse_address(text: str) -> Address | None:
+def parse_address(text: str) -> IpAddress | None:
     """Parse an address in its usual notation; None for anything else, and for a link-local zone (`%eth0`)."""
     try:
         return None if "%" in text else ipaddress.ip_address(text)

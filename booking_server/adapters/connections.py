@@ -171,7 +171,7 @@ class AttemptFailed(Exception):
         self.error = error
 
 
-class Connection(asyncio.BufferedProtocol):
+class HttpConnection(asyncio.BufferedProtocol):
     """A connection to a checked address, for one request at a time."""
 
     def __init__(self, address: str, opened_at: float) -> None:
@@ -271,7 +271,7 @@ class ConnectionPool:
     """
 
     def __init__(self) -> None:
-        self._idle: dict[Origin, list[Connection]] = {}
+        self._idle: dict[Origin, list[HttpConnection]] = {}
         self._without_reuse: set[Origin] = set()
         self._cleanup: asyncio.TimerHandle | None = None
 
@@ -288,7 +288,7 @@ class ConnectionPool:
             self._without_reuse.clear()
         self._without_reuse.add(origin)
 
-    def take(self, origin: Origin, addresses: Sequence[str]) -> Connection | None:
+    def take(self, origin: Origin, addresses: Sequence[str]) -> HttpConnection | None:
         """Return the fresh connection that was used last, or None."""
         idle = self._idle.get(origin, [])
         oldest = asyncio.get_running_loop().time() - IDLE_S
@@ -299,7 +299,7 @@ class ConnectionPool:
             connection.abort()
         return None
 
-    def put(self, origin: Origin, connection: Connection) -> None:
+    def put(self, origin: Origin, connection: HttpConnection) -> None:
         loop = asyncio.get_running_loop()
         if loop.time() - connection.opened_at > AGE_S or self.size >= IDLE_CONNECTIONS_MAX:
             connection.abort()
@@ -330,13 +330,13 @@ class ConnectionPool:
             self._cleanup = None
 
 
-async def connect(target: Target, addresses: Sequence[str], tls: ssl.SSLContext) -> Connection:
+async def connect(target: Target, addresses: Sequence[str], tls: ssl.SSLContext) -> HttpConnection:
     """Connect to the first address that accepts, and verify its certificate."""
     loop = asyncio.get_running_loop()
     address, connected = await _first_socket(addresses, target.port)
     try:
         _, connection = await loop.create_connection(
-            lambda: Connection(address, loop.time()),
+            lambda: HttpConnection(address, loop.time()),
             sock=connected,
             ssl=tls if target.is_tls else None,
             server_hostname=target.host if target.is_tls else None,

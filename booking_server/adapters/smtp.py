@@ -39,7 +39,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{40,}")
 """Matches the token of a guest's link, and is longer than the ids that mail servers give to a mail."""
 
 
-Report = Callable[[Sequence[MailResult]], Awaitable[None]]
+MailReport = Callable[[Sequence[MailResult]], Awaitable[None]]
 """Receives the results of mails as soon as they are known."""
 
 
@@ -49,7 +49,7 @@ class Mailer(Protocol):
     delivers: bool
     """Mails reach their recipients; False when they are only kept."""
 
-    async def send(self, mails: Sequence[ClaimedMail], report: Report) -> None:
+    async def send(self, mails: Sequence[ClaimedMail], report: MailReport) -> None:
         """Send mails and report one result for each. Raises for nothing that a mail server does."""
 
 
@@ -99,7 +99,7 @@ class SmtpMailer:
         self._tls = tls or ssl.create_default_context()
         self._mail_s = mail_s
 
-    async def send(self, mails: Sequence[ClaimedMail], report: Report) -> None:
+    async def send(self, mails: Sequence[ClaimedMail], report: MailReport) -> None:
         """Send mails one after the other over one connection.
 
         A mail is reported before the next one starts: if the process dies, at most one mail was accepted without a
@@ -233,7 +233,7 @@ class SandboxMailer:
 
     delivers = True
 
-    async def send(self, mails: Sequence[ClaimedMail], report: Report) -> None:
+    async def send(self, mails: Sequence[ClaimedMail], report: MailReport) -> None:
         """Report every mail as sent. Its text is kept when the result is recorded."""
         await report([MailResult(mail, MailOutcome.SENT) for mail in mails])
 
@@ -249,7 +249,7 @@ class FileMailer:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
-    async def send(self, mails: Sequence[ClaimedMail], report: Report) -> None:
+    async def send(self, mails: Sequence[ClaimedMail], report: MailReport) -> None:
         """Write the mails to files and report them as parked."""
         await report(await asyncio.to_thread(lambda: [self._keep(mail) for mail in mails]))
 

@@ -14,7 +14,7 @@ import orjson
 
 from booking_core.base import tokens
 from booking_core.base.errors import BookingError, Malformed, Unavailable
-from booking_core.bookings.checkouts import DisputeUpdate, IntentState, IntentUpdate, RefundUpdate, Update
+from booking_core.bookings.checkouts import DisputeUpdate, IntentState, IntentUpdate, RefundUpdate, StripeUpdate
 from booking_core.models.currencies import CURRENCIES
 from booking_core.models.limits import AMOUNT_MINOR_MAX
 from booking_core.payments import from_gateway, new_sandbox_checkout_intent, to_gateway
@@ -237,7 +237,7 @@ _CLOSED_DISPUTES = frozenset({"won", "lost", "warning_closed", "prevented"})
 _TEXT_MAX = 200
 
 
-def parse_event(body: bytes) -> Update | None:
+def parse_event(body: bytes) -> StripeUpdate | None:
     """Return the update of an event; None for a type that no booking depends on.
 
     Raises:
@@ -352,7 +352,7 @@ def _text(value: Any) -> str:
     return value
 
 
-_READERS: dict[str, Callable[[Mapping[str, Any]], Update | None]] = {
+_READERS: dict[str, Callable[[Mapping[str, Any]], StripeUpdate | None]] = {
     "payment_intent.succeeded": intent_update,
     "payment_intent.payment_failed": _failed,
     "payment_intent.canceled": intent_update,

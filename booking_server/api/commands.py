@@ -107,7 +107,7 @@ class Command:
             action: the package and the verb, such as `webhooks.change`.
             objects: ids by the kind of object; by default the id of the result.
         """
-        written: list[audit.Entry] = []
+        written: list[audit.AuditEntry] = []
 
         def audited(tx: Tx) -> object:
             before = tx.collected
@@ -116,7 +116,7 @@ class Command:
             if tx.collected != before:
                 object_ids = objects or {"id": result["id"]}
                 written.append(
-                    audit.Entry(audit.API_KEY, caller.key.prefix, action, caller.organization.id, object_ids)
+                    audit.AuditEntry(audit.API_KEY, caller.key.prefix, action, caller.organization.id, object_ids)
                 )
                 audit.record(tx, written[0], at=caller.at)
             return result

@@ -32,11 +32,11 @@ from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
 from booking_server.api.middleware import CREDENTIALS
 from booking_server.execution.authenticator import Credentials
-from booking_server.execution.service import Mark, Service
+from booking_server.execution.service import KeyMark, Service
 from booking_server.fastapi_ext import routes
 from booking_server.fastapi_ext.requests import ApiRequest
 from booking_server.fastapi_ext.resolver import Declaration
-from booking_server.fastapi_ext.routes import Operate, Operation
+from booking_server.fastapi_ext.routes import Operate, PathOperation
 
 # The service ---------------------------------------------------------------------------------------------------------
 
@@ -81,7 +81,7 @@ def credentials_of(request: Request) -> Credentials:
     return credentials
 
 
-def mark_of(request: Request) -> Mark:
+def mark_of(request: Request) -> KeyMark:
     """Return the mark of an idempotency key in use in this process: the API key and the idempotency key as sent."""
     headers = dict(request.scope["headers"])
     return headers.get(b"authorization"), headers.get(b"idempotency-key")
@@ -128,7 +128,7 @@ FeedReader = Annotated[Caller, Security(authorize_any, scopes=list(READ_SCOPE.va
 # The router ----------------------------------------------------------------------------------------------------------
 
 
-class Read(Operation):
+class ReadOperation(PathOperation):
     """An operation among the reads of the service. An operation that may cost more than the look-up of a row is a
     list."""
 
@@ -154,7 +154,7 @@ class Read(Operation):
         return routes.tagged_answer(result, request.scope["headers"]) if self._is_tagged else result
 
 
-class Create(Operation):
+class CreateOperation(PathOperation):
     """An operation in the batch of the waiting bookings."""
 
     provided = (api_key,)
@@ -182,13 +182,13 @@ class Create(Operation):
         return await service.create_booking(credentials, lambda _: create, size=len(body.data))
 
 
-class ApiRoute(routes.ApiRoute):
+class LaneRoute(routes.ApiRoute):
     """A route of the API, whose operation runs as its function is declared."""
 
-    def kind(self, function: Callable[..., Any]) -> type[Operation]:
+    def kind(self, function: Callable[..., Any]) -> type[PathOperation]:
         if inspect.iscoroutinefunction(function):
-            return Operation
-        return Create if inspect.signature(function).return_annotation is CreateRequest else Read
+            return PathOperation
+        return CreateOperation if inspect.signature(function).return_annotation is CreateRequest else ReadOperation
 
 
 class ApiRouter(APIRouter):
@@ -196,5 +196,5 @@ class ApiRouter(APIRouter):
 
     def __init__(self, *, prefix: str, tags: list[str | Enum]) -> None:
         super().__init__(
-            prefix=prefix, tags=tags, route_class=ApiRoute, generate_unique_id_function=lambda route: route.name
+            prefix=prefix, tags=tags, route_class=LaneRoute, generate_unique_id_function=lambda route: route.name
         )

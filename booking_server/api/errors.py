@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from booking_core.base import errors
 from booking_core.base.errors import BookingError
 from booking_core.models.errors import ErrorBody
+from booking_core.models.json import JsonObject
 from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
 from booking_server.api.dependencies import credentials_of, service_of
@@ -168,8 +169,7 @@ def request_id(request: Request) -> str:
 
 # Refusals as path operations declare them in `responses=`, each with an example that the API itself renders.
 
-Json = dict[str, Any]
-Refusal = type[BookingError] | BookingError
+DeclaredRefusal = type[BookingError] | BookingError
 """A kind of refusal, or one of them as it can happen there."""
 
 REQUEST_ID = "req_3f9c1e7a5b2d4c6e8f0a1b2c"
@@ -186,18 +186,18 @@ _EXAMPLES: Mapping[type[BookingError], BookingError] = {
 }
 
 
-def refusals(*declared: Refusal) -> dict[int | str, Json]:
+def refusals(*declared: DeclaredRefusal) -> dict[int | str, JsonObject]:
     """Return FastAPI's `responses` of these refusals: by status an example of each code, the first one of a code."""
-    responses: dict[int | str, Json] = {}
+    responses: dict[int | str, JsonObject] = {}
     for refusal in declared:
         example = refusal if isinstance(refusal, BookingError) else _EXAMPLES.get(refusal) or refusal()
-        response: Json = {"model": ErrorBody, "content": {"application/json": {"examples": {}}}}
+        response: JsonObject = {"model": ErrorBody, "content": {"application/json": {"examples": {}}}}
         examples = examples_of(responses.setdefault(STATUS[type(example)], response))
         examples.setdefault(str(type(example).code), {"value": orjson.loads(answer(example, REQUEST_ID).body)})
     return responses
 
 
-def examples_of(response: Json) -> Json:
+def examples_of(response: JsonObject) -> JsonObject:
     """Return the examples of a response by their codes."""
-    examples: Json = response["content"]["application/json"]["examples"]
+    examples: JsonObject = response["content"]["application/json"]["examples"]
     return examples

@@ -118,7 +118,7 @@ EmailText = Annotated[Text, BeforeValidator(lambda text: text.replace(" ", "+"))
 """An address; a space is read as the `+` that an unescaped URL lost."""
 
 
-class Query(BaseModel):
+class QueryParameters(BaseModel):
     """Query parameters of one operation; parameters that it does not declare are ignored (decision R6)."""
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
@@ -129,7 +129,7 @@ class Query(BaseModel):
         return None if text is None else actor.organization.zone.parse(text)
 
 
-class ListQuery(Query):
+class ListQuery(QueryParameters):
     """The parameters of every list."""
 
     limit: Annotated[

@@ -20,7 +20,7 @@ from booking_core.upkeep.cells import Cell
 from booking_server import interpreter
 from booking_server.app import compose, open_parts, running_process
 from booking_server.app import running as running_parts
-from booking_server.cells.slots import CellsMonitor, Opened, Slot, running
+from booking_server.cells.slots import CellsMonitor, OpenedCell, Slot, running
 from booking_server.execution.authenticator import FLUSH_S, bearer_token
 from booking_server.execution.rate_limit import Limiter, open_limiter
 from booking_server.guest_pages import GUEST_PAGES
@@ -110,7 +110,7 @@ class CellsApp:
 
 
 @contextlib.asynccontextmanager
-async def open_cell(cell: Cell, *, limiter: Limiter, worker: bool, flush_s: float) -> AsyncIterator[Opened]:
+async def open_cell(cell: Cell, *, limiter: Limiter, worker: bool, flush_s: float) -> AsyncIterator[OpenedCell]:
     """Serve a cell while the body runs.
 
     Raises:
@@ -121,7 +121,7 @@ async def open_cell(cell: Cell, *, limiter: Limiter, worker: bool, flush_s: floa
     settings = replace(cell.settings, metrics_address=None, metrics_token=None, shutdown_delay_s=0.0)
     parts = await asyncio.to_thread(open_parts, settings, limiter=limiter, check=partial(cells.require_own, cell))
     async with running_parts(parts, worker=worker, flush_s=flush_s):
-        yield Opened(parts.monitor, compose(parts))
+        yield OpenedCell(parts.monitor, compose(parts))
 
 
 # The cell of a request ------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ async def serve_forever(settings: Settings, health_address: tuple[str, int] | No
 
 
 @contextlib.asynccontextmanager
-async def open_worker(cell: Cell) -> AsyncIterator[Opened]:
+async def open_worker(cell: Cell) -> AsyncIterator[OpenedCell]:
     """Run the worker of a cell while the body runs.
 
     Raises:
@@ -182,4 +182,4 @@ async def open_worker(cell: Cell) -> AsyncIterator[Opened]:
         Unavailable: it cannot be reached.
     """
     async with working(cell.settings, check=partial(cells.require_own, cell)) as (monitor, _):
-        yield Opened(monitor)
+        yield OpenedCell(monitor)

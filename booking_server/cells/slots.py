@@ -35,7 +35,7 @@ RETRY_S = 2.0
 _current: ContextVar[str] = ContextVar("cell", default="")
 
 
-class Opened(NamedTuple):
+class OpenedCell(NamedTuple):
     """The parts of a cell that runs in this process."""
 
     monitor: Monitor
@@ -43,7 +43,7 @@ class Opened(NamedTuple):
     """None in a worker."""
 
 
-Open = Callable[[Cell], AbstractAsyncContextManager[Opened]]
+Open = Callable[[Cell], AbstractAsyncContextManager[OpenedCell]]
 
 
 class Slot:
@@ -56,7 +56,7 @@ class Slot:
     def __init__(self, cell: Cell, open_cell: Open, *, retry_s: float = RETRY_S) -> None:
         self.cell = cell
         self.name = cell.name
-        self.opened: Opened | None = None
+        self.opened: OpenedCell | None = None
         self.error: Exception | None = None
         """The failure of the last attempt to open it."""
         self.tried = asyncio.Event()

@@ -23,7 +23,7 @@ from booking_server.execution.rate_limit import Limiter, open_limiter
 from booking_server.execution.reads import Reads
 
 T = TypeVar("T")
-Mark = tuple[bytes | None, bytes | None]
+KeyMark = tuple[bytes | None, bytes | None]
 """API key and idempotency key of a request, as sent."""
 
 WRITE_BATCH = 4
@@ -118,7 +118,7 @@ class Service:
         self.database = database
         self.installation = secret_keys.with_link_keys(database, settings.installation())
         self.is_public_address = AddressGuard(settings).is_public_url
-        self.running: set[Mark] = set()
+        self.running: set[KeyMark] = set()
         """The marks of the requests that run now."""
         self.on_commit: list[Callable[[], None]] = []
         """Called on the event loop after requests that may have written something to be delivered."""
@@ -230,7 +230,7 @@ class Service:
             call()
 
     @contextlib.contextmanager
-    def marked(self, mark: Mark) -> Iterator[None]:
+    def marked(self, mark: KeyMark) -> Iterator[None]:
         """Mark an idempotency key as in use while its request runs in this process."""
         self.running.add(mark)
         try:

@@ -82,7 +82,7 @@ class QueryModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CallStep:
     """A call: a dependency, or the path operation itself."""
 
     call: Call
@@ -104,7 +104,7 @@ class Step:
         return values
 
 
-class Plan:
+class CallPlan:
     """The calls that answer a request, in FastAPI's order: dependencies, path, query, headers, body, operation.
 
     Args:
@@ -115,7 +115,7 @@ class Plan:
     def __init__(self, dependant: Dependant, provided: Collection[Call], overrides: Mapping[Call, Call]) -> None:
         self._provided = provided
         self._overrides = overrides
-        self._steps: list[Step] = []
+        self._steps: list[CallStep] = []
         self._positions: dict[tuple[Any, tuple[str, ...]], int] = {}
         _refuse_uncovered(dependant, is_operation=True)
         self._body = dependant.body_params[0] if dependant.body_params else None
@@ -198,7 +198,7 @@ class Plan:
             constants[dependant.security_scopes_param_name] = SecurityScopes(list(_scopes(dependant)))
         assert dependant.call is not None
         self._steps.append(
-            Step(
+            CallStep(
                 dependant.call,
                 [(name, position) for name, position in results if name is not None],
                 constants,

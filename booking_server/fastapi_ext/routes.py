@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from booking_core.records.idempotency import Answer
 from booking_server.fastapi_ext.requests import ApiRequest
-from booking_server.fastapi_ext.resolver import Declaration, Plan
+from booking_server.fastapi_ext.resolver import CallPlan, Declaration
 
 Operate = Callable[[Mapping[Any, Any]], Any]
 """A path operation whose dependencies are resolved. It takes the results of the dependencies that an executor gives."""
@@ -39,7 +39,7 @@ _Key = tuple[str, str, int]
 # Operations ----------------------------------------------------------------------------------------------------------
 
 
-class Operation:
+class PathOperation:
     """A path operation on the event loop. Subclasses run theirs in an executor."""
 
     provided: ClassVar[tuple[Any, ...]] = ()
@@ -49,13 +49,13 @@ class Operation:
 
     def __init__(self, declaration: Declaration) -> None:
         self._declaration = declaration
-        self.plan = Plan(declaration, self.provided, {})
+        self.plan = CallPlan(declaration, self.provided, {})
 
     async def respond(self, request: ApiRequest) -> Response:
         """Run the operation, and return the response."""
         body = await request.receive_body() if self._declaration.body_params else None
         if overrides := request.app.dependency_overrides:
-            operate = await Plan(self._declaration, self.provided_late, overrides).resolve(request, body)
+            operate = await CallPlan(self._declaration, self.provided_late, overrides).resolve(request, body)
             return _response(await self.finish(request, operate))
         return _response(await self.run(request, body))
 
@@ -103,11 +103,11 @@ class ApiRoute(APIRoute):
             return Match.NONE, {}
         return super().matches(scope)
 
-    def kind(self, function: Callable[..., Any]) -> type[Operation]:
+    def kind(self, function: Callable[..., Any]) -> type[PathOperation]:
         """Return the kind of the path operation that a function declares. Subclasses choose it."""
-        return Operation
+        return PathOperation
 
-    def operation(self, declaration: Declaration) -> Operation:
+    def operation(self, declaration: Declaration) -> PathOperation:
         """Return the operation of a declaration."""
         assert declaration.call is not None
         return self.kind(declaration.call)(declaration)

@@ -54,14 +54,14 @@ class Part:
 
 
 OK = Part(Status.OK)
-Parts = Mapping[str, Part]
+HealthParts = Mapping[str, Part]
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """The parts of a process; it is as well as the worst of them."""
 
-    parts: Parts
+    parts: HealthParts
 
     @property
     def status(self) -> Status:
@@ -71,16 +71,16 @@ class Report:
         return {"status": self.status, "parts": {name: part.as_json() for name, part in self.parts.items()}}
 
 
-class Turns(Protocol):
+class LoopTurns(Protocol):
     """The loops of a worker."""
 
     def stalled(self, seconds: float) -> Sequence[str]: ...
 
 
-def failed(name: str, status: Status, timeout_s: float) -> Callable[[Exception], Parts]:
+def failed(name: str, status: Status, timeout_s: float) -> Callable[[Exception], HealthParts]:
     """Return the function that reports a part after its check has failed."""
 
-    def report(error: Exception) -> Parts:
+    def report(error: Exception) -> HealthParts:
         late = isinstance(error, TimeoutError)
         message = f"no answer within {timeout_s:g} s" if late else f"failed with {type(error).__name__}"
         return {name: Part(status, message)}
@@ -105,11 +105,13 @@ class Health:
     ) -> None:
         self.is_stopping = False
         """True from SIGTERM on."""
-        self.turns: Turns | None = None
+        self.turns: LoopTurns | None = None
         """The loops of the worker of this process, if it has one."""
         self._head = revisions.head()
         self._readers = database.open_readers(1, name="health", statement_timeout_s=timeout_s)
-        checks: list[tuple[str, Callable[[], Parts], Status]] = [("database", self._check_database, Status.FAILED)]
+        checks: list[tuple[str, Callable[[], HealthParts], Status]] = [
+            ("database", self._check_database, Status.FAILED)
+        ]
         if store:
             checks.append(("rate_limit_store", lambda: {"rate_limit_store": store() or OK}, Status.DEGRADED))
         bounds: dict[str, Any] = {"timeout_s": timeout_s, "kept_s": KEPT_S, "clock": clock}
@@ -142,7 +144,7 @@ class Health:
             return {}
         return {"worker": Part(Status.FAILED, f"without a turn for {STALLED_S:.0f} s: {', '.join(stalled)}")}
 
-    def _check_database(self) -> Parts:
+    def _check_database(self) -> HealthParts:
         with self._readers.reading() as tx:
             return {"database": OK, "schema": self._schema(tx), "worker": worker_part(worker_heartbeats.read(tx))}
 

@@ -219,7 +219,7 @@ KEYS_EVERY_S = 300.0
 """Seconds between two looks at values that the secret keys have to open."""
 
 
-class Installation:
+class InstallationMetrics:
     """Reads the metrics of the installation.
 
     Args:

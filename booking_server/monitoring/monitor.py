@@ -13,7 +13,7 @@ from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
 from booking_server.monitoring.exposition import Processes
 from booking_server.monitoring.health import Health, Report
-from booking_server.monitoring.metrics import Installation, Metrics, WorkerState
+from booking_server.monitoring.metrics import InstallationMetrics, Metrics, WorkerState
 
 
 class MonitoredHealth(Protocol):
@@ -84,7 +84,7 @@ class Monitor(ProcessMonitor):
         folder: Path | None = None,
     ) -> None:
         self.metrics = Metrics(database)
-        self.installation = Installation(settings, database)
+        self.installation = InstallationMetrics(settings, database)
         super().__init__(
             settings, health := Health(database, store=store), self.metrics.registry, self.installation.families, folder
         )

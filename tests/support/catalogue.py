@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Table, bindparam, select
 
 from booking_core.catalogue import catalog
-from booking_core.catalogue.catalog import Counts, InvalidCatalogue, Summary
+from booking_core.catalogue.catalog import Counts, ImportSummary, InvalidCatalogue
 from booking_core.db import tables
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id
@@ -49,7 +49,7 @@ def cards(*items: Document) -> Document:
     return {"gift_cards": [{"code": "GIFT-ABCD-1234", "initial_amount": money(50000)} | item for item in items]}
 
 
-def load(world: World, document: object, **keys: Any) -> Summary:
+def load(world: World, document: object, **keys: Any) -> ImportSummary:
     return world.database.write(
         lambda tx: catalog.import_document(
             tx, world.organization, world.installation, document, now=world.clock(), **keys
@@ -57,7 +57,7 @@ def load(world: World, document: object, **keys: Any) -> Summary:
     )
 
 
-def counts(done: Summary) -> tuple[Counts, ...]:
+def counts(done: ImportSummary) -> tuple[Counts, ...]:
     """Return the counts of each kind of entries."""
     return done.experiences, done.departures, done.customers, done.gift_cards
 

@@ -108,7 +108,7 @@ def intent_row(world: World, booking_id: str) -> dict[str, Any]:
     return row
 
 
-def applied(database: Database, world: World, update: checkouts.Update) -> checkouts.Applied:
+def applied(database: Database, world: World, update: checkouts.StripeUpdate) -> checkouts.Applied:
     """Apply an update as the receiver of webhooks does."""
     return database.write(lambda tx: checkouts.apply(tx, actor_of(world), update))
 

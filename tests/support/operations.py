@@ -9,10 +9,10 @@ from booking_core import bookings, customers
 from booking_core.base.context import Actor
 from booking_core.base.errors import BookingError, Unavailable
 from booking_core.bookings import BookingRequest, Party, storefront
-from booking_core.bookings.storefront import Checkout
+from booking_core.bookings.storefront import CheckoutRequest
 from booking_core.catalogue import departures
 from booking_core.db import tables
-from booking_core.db.due import NIL_ID, DueRow, DueWork, Page, Processed
+from booking_core.db.due import NIL_ID, DuePage, DueRow, DueWork, Processed
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import (
     AddOnInput,
@@ -102,7 +102,7 @@ class Operations:
 
     def check_out(self, departure_id: str, count: int = 1, *, email: str = ADA, suits: int = 0, **over: Any) -> Booking:
         checkout = {"guests": lines(count), "customer": guest(email), "add_ons": add_ons(suits)} | over
-        wanted = Checkout(departure_id=departure_id, **checkout)
+        wanted = CheckoutRequest(departure_id=departure_id, **checkout)
         return self.act(lambda tx, actor: storefront.check_out(tx, actor, wanted))
 
     def pay(self, booking_id: str, payment_intent: str | None = OWN_INTENT) -> Booking:
@@ -191,7 +191,7 @@ class Operations:
         return done
 
     def _pass(self, work: DueWork, process: Callable[..., Processed[None]], limit: int) -> Iterator[int]:
-        world, page = self.world, Page([], DueRow(-1, NIL_ID))
+        world, page = self.world, DuePage([], DueRow(-1, NIL_ID))
         while page.after:
             page = world.database.read(lambda tx: work.find(tx, world.org, after=page.after, limit=limit))  # noqa: B023
             keys = [row.key for row in page.rows]

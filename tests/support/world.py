@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import bindparam, select
 
 from booking_core.base import gift_codes, tokens
-from booking_core.base.context import ApiKey, Caller, Installation, Organization
+from booking_core.base.context import Caller, CallerKey, Installation, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
@@ -119,7 +119,7 @@ class World:
 
     def caller(self, *scopes: Scope) -> Caller:
         """Return a caller with these scopes, or with every scope."""
-        key = ApiKey(
+        key = CallerKey(
             tokens.new_id(), self.org, "test", "svc_00000000", frozenset(scopes or Scope), NOON, None, None, None
         )
         return Caller(installation=self.installation, organization=self.organization, at=self.clock(), key=key)

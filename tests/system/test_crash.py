@@ -18,7 +18,7 @@ from support.world import DAY, SECRET, World
 from booking_core.base.clock import HOUR
 from booking_core.base.settings import Settings
 from booking_core.bookings import storefront
-from booking_core.bookings.storefront import Checkout
+from booking_core.bookings.storefront import CheckoutRequest
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.bookings import GuestInput, GuestLineInput
@@ -241,7 +241,9 @@ def test_a_connection_cut_at_the_commit_repeats_no_write_without_key(
     with new_world(fresh_database_url) as world, closing(Database(cutter.url)) as database:
         departure = world.departure(world.experience())
         actor, ada = world.caller(), GuestInput(name="Ada", email="ada@example.com")
-        basket = Checkout(departure_id=departure, guests=[GuestLineInput(tier_id="adult", count=1)], customer=ada)
+        basket = CheckoutRequest(
+            departure_id=departure, guests=[GuestLineInput(tier_id="adult", count=1)], customer=ada
+        )
         cutter.cut(when)
         shown = orjson.loads(database.write_once(lambda tx: storefront.check_out(tx, actor, basket)))
         cutter.cut(when)

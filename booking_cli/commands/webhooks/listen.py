@@ -22,7 +22,7 @@ from booking_cli.client.event_feed import Feed, Position, newest
 from booking_cli.client.webhook_secrets import SecretFile, Secrets
 from booking_cli.commands.webhooks import listen_view, receiver
 from booking_cli.commands.webhooks.listen_view import View
-from booking_cli.commands.webhooks.receiver import Forwarder, Target
+from booking_cli.commands.webhooks.receiver import Forwarder, ReceiverTarget
 from booking_cli.framework import event_types
 from booking_cli.framework.arguments import aware_datetime, event_type, timestamp
 from booking_cli.framework.command import command, command_app
@@ -219,7 +219,7 @@ def _forward(feed: Feed, forwarder: Forwarder, checkpoint: Checkpoint, view: Vie
 
 
 def _write_introduction(
-    cli: Cli, slug: str, target: Target, secrets: Secrets, position: Position, *, is_resumed: bool
+    cli: Cli, slug: str, target: ReceiverTarget, secrets: Secrets, position: Position, *, is_resumed: bool
 ) -> None:
     render = cli.render
     render.note(f"Forwarding events of {slug} to {target.url}")

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from booking_cli.commands.webhooks.receiver import Attempt
+from booking_cli.commands.webhooks.receiver import ReceivedDelivery
 from booking_cli.framework.context import Cli
 from booking_cli.framework.formatting import CLEAR_LINE, DIM, PLAIN, RED, YELLOW, one_line, wants_color
 
@@ -14,7 +14,7 @@ _GREEN = "\x1b[32m"
 _COLORS: Mapping[str, str] = {"accepted": _GREEN, "given_up": RED}
 
 
-def record(attempt: Attempt) -> dict[str, Any]:
+def record(attempt: ReceivedDelivery) -> dict[str, Any]:
     """Return an attempt as an object."""
     return {
         "at": attempt.at.isoformat(timespec="milliseconds"),
@@ -39,7 +39,7 @@ class Records:
         self._columns = (*COLUMNS, "response") if show_body else COLUMNS
         self._is_outage = False
 
-    def attempt(self, attempt: Attempt) -> None:
+    def attempt(self, attempt: ReceivedDelivery) -> None:
         render = self._cli.render
         if render.is_json:
             render.line(record(attempt))
@@ -70,7 +70,7 @@ class Screen:
         self._waiting_event = ""
         self._counts = ""
 
-    def attempt(self, attempt: Attempt) -> None:
+    def attempt(self, attempt: ReceivedDelivery) -> None:
         # While the receiver is down, a waiting event is printed once, and not for each attempt.
         if attempt.outcome != "waiting" or self._waiting_event != attempt.event.id:
             self._print(_line(attempt, self._painted))
@@ -126,14 +126,14 @@ def create_view(cli: Cli, *, show_body: bool = False) -> View:
     return Records(cli, show_body=show_body)
 
 
-def _line(attempt: Attempt, painted: Any) -> str:
+def _line(attempt: ReceivedDelivery, painted: Any) -> str:
     result, event = attempt.result, attempt.event
     status = painted(f"{result.status or '---'!s:>3}", _COLORS.get(attempt.outcome, YELLOW))
     took = "" if result.is_unreachable else f"{result.duration_ms}ms"
     return f"{attempt.at:%H:%M:%S} {status} {took:>6} {event.id} {one_line(event.type)}"
 
 
-def _explanation(attempt: Attempt, *, with_body: bool) -> str:
+def _explanation(attempt: ReceivedDelivery, *, with_body: bool) -> str:
     result = attempt.result
     if attempt.outcome == "waiting":
         return f"the receiver is down ({result.reason}); events wait for it"

@@ -37,7 +37,7 @@ _UNREACHABLE = frozenset({502, 503, 504})
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ReceiverTarget:
     """The address of a receiver."""
 
     url: str
@@ -48,7 +48,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ReceiverResult:
     """The result of a request, with the error names of the service's delivery log."""
 
     status: int | None
@@ -70,7 +70,7 @@ class Result:
         return self.error in ("connect_failed", "dns_failed", "tls_failed") or self.status in _UNREACHABLE
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> ReceiverTarget:
     """Return the address of a receiver; `8000`, `8000/hook` and `localhost:8000/hook` are on this machine.
 
     Raises:
@@ -94,7 +94,7 @@ def parse_target(text: str) -> Target:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     # Normalized, since the checkpoint of `listen` is found by it.
     normalized = f"{parts.scheme}://{parts.netloc.lower()}{path}"
-    return Target(normalized, parts.hostname, port or (443 if is_secure else 80), path, is_secure)
+    return ReceiverTarget(normalized, parts.hostname, port or (443 if is_secure else 80), path, is_secure)
 
 
 def extra_headers(texts: Sequence[str]) -> dict[str, str]:
@@ -113,7 +113,9 @@ def extra_headers(texts: Sequence[str]) -> dict[str, str]:
     return result
 
 
-def post(target: Target, headers: Mapping[str, str], body: bytes, *, deadline_s: float = DEADLINE_S) -> Result:
+def post(
+    target: ReceiverTarget, headers: Mapping[str, str], body: bytes, *, deadline_s: float = DEADLINE_S
+) -> ReceiverResult:
     """Send a request and return the result; no behaviour of the receiver raises an error."""
     from http.client import HTTPException
 
@@ -126,14 +128,14 @@ def post(target: Target, headers: Mapping[str, str], body: bytes, *, deadline_s:
             status, excerpt = _exchange(connection, target, headers, body)
     except (OSError, HTTPException, ValueError) as error:
         name, reason = _describe(error, connected=connected)
-        return Result(None, None, name, _since_ms(started), reason)
+        return ReceiverResult(None, None, name, _since_ms(started), reason)
     if 200 <= status < 300:
-        return Result(status, excerpt, None, _since_ms(started))
+        return ReceiverResult(status, excerpt, None, _since_ms(started))
     name = "redirect" if 300 <= status < 400 else "http_status"
-    return Result(status, excerpt, name, _since_ms(started), f"responded {status}")
+    return ReceiverResult(status, excerpt, name, _since_ms(started), f"responded {status}")
 
 
-def _connection(target: Target, deadline_s: float) -> "HTTPConnection":
+def _connection(target: ReceiverTarget, deadline_s: float) -> "HTTPConnection":
     from http.client import HTTPConnection, HTTPSConnection
 
     if target.is_secure:
@@ -141,7 +143,9 @@ def _connection(target: Target, deadline_s: float) -> "HTTPConnection":
     return HTTPConnection(target.host, target.port, timeout=deadline_s)
 
 
-def _exchange(connection: "HTTPConnection", target: Target, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
+def _exchange(
+    connection: "HTTPConnection", target: ReceiverTarget, headers: Mapping[str, str], body: bytes
+) -> tuple[int, str]:
     from http.client import HTTPException
 
     connection.putrequest("POST", target.path, skip_accept_encoding=True)
@@ -198,14 +202,14 @@ PAUSE_MAX_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class ReceivedDelivery:
     """An attempt and its result."""
 
     at: datetime
     event: FeedEvent
     delivery_id: str
     number: int
-    result: Result
+    result: ReceiverResult
     outcome: str
     """`accepted`, `waiting` (the receiver is down), `retrying` (it refused the event) or `given_up`."""
     pause_s: float = 0.0
@@ -221,7 +225,7 @@ class Forwarder:
 
     def __init__(
         self,
-        target: Target,
+        target: ReceiverTarget,
         secrets: Secrets,
         attempts: int,
         sleep: Callable[[float], None] = time.sleep,
@@ -237,7 +241,7 @@ class Forwarder:
         self.given_up: list[str] = []
         """The ids of the events that the receiver refused."""
 
-    def forward(self, event: FeedEvent) -> Iterator[Attempt]:
+    def forward(self, event: FeedEvent) -> Iterator[ReceivedDelivery]:
         """Send the event, and yield every attempt. The last one accepts it or gives it up.
 
         A receiver that is down gets any number of attempts, a receiver that refuses the event a limited number.
@@ -252,19 +256,19 @@ class Forwarder:
             pause_s = 0.0 if is_last else min(PAUSE_MAX_S, PAUSE_S * 2.0 ** min(number - 1, 10))
             if is_last:
                 self._count(event, outcome)
-            yield Attempt(at, event, delivery_id, number, result, outcome, pause_s)
+            yield ReceivedDelivery(at, event, delivery_id, number, result, outcome, pause_s)
             if is_last:
                 return
             self._sleep(pause_s)
 
-    def _post(self, event: FeedEvent, delivery_id: str) -> Result:
+    def _post(self, event: FeedEvent, delivery_id: str) -> ReceiverResult:
         from webhook_verify.testing import signed_request
 
         # Each attempt gets a new signature, since a receiver refuses a signature that is minutes old.
         headers, body = signed_request(event.body, self._secrets.values, delivery_id=delivery_id)
         return post(self._target, {**headers, **self._headers}, body)
 
-    def _outcome(self, result: Result, refusals: int) -> str:
+    def _outcome(self, result: ReceiverResult, refusals: int) -> str:
         if result.is_accepted:
             return "accepted"
         if result.is_unreachable:

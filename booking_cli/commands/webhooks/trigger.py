@@ -17,7 +17,7 @@ import typer
 from booking_cli.client import api_client, event_feed, webhook_secrets
 from booking_cli.client.webhook_secrets import SecretFile
 from booking_cli.commands.webhooks import receiver, signing
-from booking_cli.commands.webhooks.receiver import Result, Target
+from booking_cli.commands.webhooks.receiver import ReceiverResult, ReceiverTarget
 from booking_cli.framework import event_types
 from booking_cli.framework.arguments import identifier, offers, read_bytes
 from booking_cli.framework.command import command, command_app
@@ -33,10 +33,10 @@ STALE_S = 3600
 
 _AGES_S = {"stale": STALE_S, "future": -STALE_S}
 
-Request = tuple[dict[str, str], bytes]
+SignedRequest = tuple[dict[str, str], bytes]
 
 
-def _sign(body: bytes, secrets: tuple[str, ...], fault: str | None) -> Request:
+def _sign(body: bytes, secrets: tuple[str, ...], fault: str | None) -> SignedRequest:
     """Return the headers and the body of a delivery, with a deliberate fault."""
     from webhook_verify import testing
     from webhook_verify.signature import generate_secret
@@ -91,12 +91,12 @@ Duplicate = Annotated[bool, option("--duplicate", "Send it twice; both to be acc
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class TriggeredDelivery:
     """A request and its result."""
 
     headers: Mapping[str, str]
     body: bytes
-    result: Result
+    result: ReceiverResult
 
 
 @command(app, "trigger")
@@ -145,7 +145,7 @@ def trigger(
     if target is None:
         _print(cli, requests)
         return ExitCode.OK
-    sent = [Sent(headers, body, receiver.post(target, headers, body)) for headers, body in requests]
+    sent = [TriggeredDelivery(headers, body, receiver.post(target, headers, body)) for headers, body in requests]
     _write_results(cli, target, sent, fault)
     _require_expected(target, sent, fault)
     return ExitCode.OK
@@ -157,7 +157,7 @@ def _single_fault(faults: list[str]) -> str | None:
     return faults[0] if faults else None
 
 
-def _print(cli: Cli, requests: list[Request]) -> None:
+def _print(cli: Cli, requests: list[SignedRequest]) -> None:
     """Print deliveries as JSON instead of sending them."""
     deliveries = [signing.delivery_object(*request) for request in requests]
     if len(deliveries) == 1:
@@ -239,7 +239,7 @@ def _id_and_type(body: bytes) -> dict[str, Any]:
     return {name: event.get(name) if isinstance(event, dict) else None for name in ("id", "type")}
 
 
-def _write_results(cli: Cli, target: Target, sent: list[Sent], fault: str | None) -> None:
+def _write_results(cli: Cli, target: ReceiverTarget, sent: list[TriggeredDelivery], fault: str | None) -> None:
     rows = [
         {
             "status": attempt.result.status,
@@ -262,7 +262,7 @@ def _write_results(cli: Cli, target: Target, sent: list[Sent], fault: str | None
         cli.render.one(rows[0])
 
 
-def _require_expected(target: Target, sent: list[Sent], fault: str | None) -> None:
+def _require_expected(target: ReceiverTarget, sent: list[TriggeredDelivery], fault: str | None) -> None:
     """Check the results.
 
     Raises:
@@ -282,13 +282,13 @@ def _require_expected(target: Target, sent: list[Sent], fault: str | None) -> No
     )
 
 
-def _is_expected(result: Result, fault: str | None) -> bool:
+def _is_expected(result: ReceiverResult, fault: str | None) -> bool:
     if fault is None:
         return result.is_accepted
     return result.status is not None and 400 <= result.status < 500
 
 
-def _hint(fault: str | None, result: Result) -> str | None:
+def _hint(fault: str | None, result: ReceiverResult) -> str | None:
     if fault is not None and result.is_accepted:
         return "check that it verifies the signature and the age of the timestamp first"
     if fault is None and result.status in (400, 401, 403):

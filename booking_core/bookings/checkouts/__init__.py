@@ -13,7 +13,7 @@ from booking_core.bookings.checkouts.rules import (
     IntentStatus,
     IntentUpdate,
     RefundUpdate,
-    Update,
+    StripeUpdate,
 )
 from booking_core.bookings.checkouts.service import (
     Prepared,

@@ -28,7 +28,7 @@ from booking_core.bookings.checkouts.rules import (
     IntentUpdate,
     RefundUpdate,
     ReviewReason,
-    Update,
+    StripeUpdate,
 )
 from booking_core.bookings.checkouts.store import DueCheck
 from booking_core.db.due import Processed
@@ -55,7 +55,7 @@ class Applied(StrEnum):
     NEEDS_REVIEW = "needs_review"
 
 
-def apply(tx: Tx, actor: Actor, update: Update) -> Applied:
+def apply(tx: Tx, actor: Actor, update: StripeUpdate) -> Applied:
     """Record an update of a payment."""
     booking_id = _booking_of(tx, actor, update)
     if booking_id is None:
@@ -71,7 +71,7 @@ def apply(tx: Tx, actor: Actor, update: Update) -> Applied:
     return _apply_dispute(target, update)
 
 
-def _unknown(actor: Actor, update: Update) -> Applied:
+def _unknown(actor: Actor, update: StripeUpdate) -> Applied:
     """Warn of money whose metadata name this organization and none of its bookings."""
     if not isinstance(update, IntentUpdate):
         return Applied.UNKNOWN
@@ -80,7 +80,7 @@ def _unknown(actor: Actor, update: Update) -> Applied:
     return Applied.UNKNOWN
 
 
-def _booking_of(tx: Tx, actor: Actor, update: Update) -> str | None:
+def _booking_of(tx: Tx, actor: Actor, update: StripeUpdate) -> str | None:
     booking_id = store.booking_of_intent(tx, actor.organization.id, update.intent_id)
     if booking_id is not None or not isinstance(update, IntentUpdate):
         return booking_id

@@ -145,7 +145,7 @@ class DisputeUpdate:
     is_closed: bool
 
 
-Update = IntentUpdate | RefundUpdate | DisputeUpdate
+StripeUpdate = IntentUpdate | RefundUpdate | DisputeUpdate
 
 # Look-ups at Stripe ----------------------------------------------------------------------------------------------
 

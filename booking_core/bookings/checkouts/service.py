@@ -64,7 +64,7 @@ def create(tx: Tx, caller: Caller, request: CheckoutCreate) -> bytes:
             message = f"Cards are charged in steps of {unit} minor units of {currency}."
             raise Unprocessable.at("guests", message, "amount_not_chargeable")
 
-    order = storefront.Checkout(
+    order = storefront.CheckoutRequest(
         departure_id=request.departure_id,
         guests=request.guests,
         customer=request.customer,

@@ -9,7 +9,7 @@ from sqlalchemy.engine import Dialect
 from booking_core.base.clock import END_OF_TIME, HOUR
 from booking_core.bookings.store import CONFIRMED_SEATS, LIMIT, LIVE, LOCKED, OF_EXPERIENCE, PENDING, BookingDetails
 from booking_core.db import tables
-from booking_core.db.due import NIL_ID, DueRow, DueRows, Owner, Page
+from booking_core.db.due import NIL_ID, DuePage, DueRow, DueRows, Owner
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us
 from booking_core.db.tables import Id, bookings, departures, experiences
@@ -151,13 +151,13 @@ class ClosedDepartures:
         rows = tx.all(_ORGANIZATIONS_WITH_MINIMUM, after=after, limit=limit)
         return [Owner(owner, bool(is_on), offset) for owner, is_on, offset in rows]
 
-    def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> Page:
+    def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> DuePage:
         """Return the departures of the next page that can be decided, at most `limit`."""
         page_rows = self.read(tx, organization_id, after=after, limit=_PAGE)
         due = [row for row in page_rows if row.is_due]
         last = due[limit - 1] if len(due) > limit else page_rows[-1] if len(page_rows) == _PAGE else None
         rows = [DueRow(row.starts_at, row.id) for row in due[:limit]]
-        return Page(rows, None if last is None else DueRow(last.starts_at, last.id))
+        return DuePage(rows, None if last is None else DueRow(last.starts_at, last.id))
 
     def read(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> list[ClosedDeparture]:
         """Return the next departures in the order of their start, whether they can be decided or not."""

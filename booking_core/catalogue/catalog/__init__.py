@@ -1,11 +1,11 @@
 """The catalogue file: parse, validate, import and export. Only this package inserts experiences and departures."""
 
-from booking_core.catalogue.catalog.batches import Tally
+from booking_core.catalogue.catalog.batches import ImportTally
 from booking_core.catalogue.catalog.changes import Counts
 from booking_core.catalogue.catalog.document import InvalidCatalogue, Note, Problem, parse
 from booking_core.catalogue.catalog.rules import Plan
 from booking_core.catalogue.catalog.service import (
-    Summary,
+    ImportSummary,
     export,
     import_document,
     import_in_batches,

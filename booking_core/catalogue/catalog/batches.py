@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ImportBatch:
     """A part of a plan that is written in one transaction."""
 
     plan: Plan
@@ -30,7 +30,7 @@ class Batch:
 
 
 @dataclass
-class Tally:
+class ImportTally:
     """The number of imported entries of each kind, and the total."""
 
     total: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
@@ -39,7 +39,7 @@ class Tally:
     def expect(self, plan: Plan) -> None:
         self.total = {kind: len(getattr(plan, kind)) for kind in KINDS}
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: ImportBatch) -> None:
         for kind in KINDS:
             self.imported[kind] += batch.count(kind)
 
@@ -48,7 +48,7 @@ class Tally:
         return any(self.imported.values())
 
 
-def split(plan: Plan, inseparable: Collection[int] = (), size: int = BATCH_ENTRIES) -> Iterator[Batch]:
+def split(plan: Plan, inseparable: Collection[int] = (), size: int = BATCH_ENTRIES) -> Iterator[ImportBatch]:
     """Yield the plan in batches of at most `size` entries beside their experiences.
 
     Args:
@@ -56,12 +56,12 @@ def split(plan: Plan, inseparable: Collection[int] = (), size: int = BATCH_ENTRI
     """
     yield from _catalogue(plan, inseparable, size)
     for cards in _chunks(plan.gift_cards, size):
-        yield Batch(Plan(gift_cards=tuple(cards)))
+        yield ImportBatch(Plan(gift_cards=tuple(cards)))
     for people in _chunks(plan.customers, size):
-        yield Batch(Plan(customers=tuple(people)))
+        yield ImportBatch(Plan(customers=tuple(people)))
 
 
-def _catalogue(plan: Plan, inseparable: Collection[int], size: int) -> Iterator[Batch]:
+def _catalogue(plan: Plan, inseparable: Collection[int], size: int) -> Iterator[ImportBatch]:
     by_experience: dict[int, list[Entry]] = defaultdict(list)
     for entry in plan.departures:
         by_experience[entry.experience].append(entry)
@@ -75,13 +75,13 @@ def _catalogue(plan: Plan, inseparable: Collection[int], size: int) -> Iterator[
         )
         for number, chunk in enumerate(chunks):
             if experiences and len(experiences) + len(departures) + len(chunk) >= size:
-                yield Batch(Plan(tuple(experiences), tuple(departures)), continued)
+                yield ImportBatch(Plan(tuple(experiences), tuple(departures)), continued)
                 experiences, departures, continued = [], [], 0
             departures += (replace(entry, experience=len(experiences)) for entry in chunk)
             experiences.append(experience)
             continued += number > 0
     if experiences:
-        yield Batch(Plan(tuple(experiences), tuple(departures)), continued)
+        yield ImportBatch(Plan(tuple(experiences), tuple(departures)), continued)
 
 
 def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -10,16 +10,18 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from booking_core.base import tokens
-from booking_core.catalogue.catalog.document import Customer, Experience, GiftCard, Note, Problem
+from booking_core.catalogue.catalog.document import CustomerEntry, ExperienceEntry, GiftCardEntry, Note, Problem
 from booking_core.catalogue.catalog.rules import NAMES, ONE_PRICE, Entry, unknown_names
 
-Row = dict[str, Any]
+CatalogueRow = dict[str, Any]
 """A row by column, with parsed JSON. A gift card also has `code`, and `is_active` instead of deactivated_at."""
 
-NEW_EXPERIENCE: Row = Experience.defaults("id", "price_from", "departures", "schedules") | {"price_from_minor": None}
-NEW_DEPARTURE: Row = {"ends_at": None, "status": "open", "price_minor": None, "prices": None}
-NEW_CUSTOMER: Row = Customer.defaults("id")
-NEW_GIFT_CARD: Row = GiftCard.defaults("id", "balance", "purchaser", "recipient") | dict.fromkeys(
+NEW_EXPERIENCE: CatalogueRow = ExperienceEntry.defaults("id", "price_from", "departures", "schedules") | {
+    "price_from_minor": None
+}
+NEW_DEPARTURE: CatalogueRow = {"ends_at": None, "status": "open", "price_minor": None, "prices": None}
+NEW_CUSTOMER: CatalogueRow = CustomerEntry.defaults("id")
+NEW_GIFT_CARD: CatalogueRow = GiftCardEntry.defaults("id", "balance", "purchaser", "recipient") | dict.fromkeys(
     ("purchaser_name", "purchaser_email", "recipient_name", "recipient_email")
 )
 _AMOUNT_COLUMNS = ("currency", "initial_minor", "balance_minor")
@@ -41,10 +43,10 @@ class Counts(NamedTuple):
 class Changes:
     """The changes to be written for one kind."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[CatalogueRow] = field(default_factory=list)
     """The resulting row of each entry, in the order of the entries."""
-    created: list[Row] = field(default_factory=list)
-    updated: list[Row] = field(default_factory=list)
+    created: list[CatalogueRow] = field(default_factory=list)
+    updated: list[CatalogueRow] = field(default_factory=list)
     """The id, and only the columns that change."""
     moved: list[Entry] = field(default_factory=list)
     """Entries of stored departures that get another start."""
@@ -58,7 +60,7 @@ class Changes:
         created, updated = len(self.created), len(self.updated)
         return Counts(created, updated, len(self.rows) - created - updated)
 
-    def add(self, entry: Entry, stored: Row | None, values: Row, new: Row) -> Row:
+    def add(self, entry: Entry, stored: CatalogueRow | None, values: CatalogueRow, new: CatalogueRow) -> CatalogueRow:
         """Record the change that an entry makes, and return the resulting row."""
         if stored is None:
             row = {"id": entry.id or tokens.new_id()} | new | values
@@ -79,14 +81,14 @@ class Changes:
 
 def _match(
     entries: Sequence[Entry],
-    by_id: Mapping[str, Row],
-    by_key: Mapping[Hashable, Row],
+    by_id: Mapping[str, CatalogueRow],
+    by_key: Mapping[Hashable, CatalogueRow],
     key: Callable[[Entry], Hashable],
-) -> list[Row | None]:
+) -> list[CatalogueRow | None]:
     """Match each entry with its stored row. Ids come first: a moved row is not matched with its successor."""
     stored_ids = {entry.id for entry in entries if entry.id in by_id}
 
-    def stored(entry: Entry) -> Row | None:
+    def stored(entry: Entry) -> CatalogueRow | None:
         if entry.id is not None and entry.id in by_id:
             return by_id[entry.id]
         row = by_key.get(key(entry))
@@ -98,9 +100,9 @@ def _match(
 # Kinds -----------------------------------------------------------------------------------------------------------
 
 
-def experiences(entries: Sequence[Entry], stored: Iterable[Row], default_currency: str) -> Changes:
+def experiences(entries: Sequence[Entry], stored: Iterable[CatalogueRow], default_currency: str) -> Changes:
     by_id = {row["id"]: row for row in stored}
-    by_slug: dict[Hashable, Row] = {row["slug"]: row for row in by_id.values()}
+    by_slug: dict[Hashable, CatalogueRow] = {row["slug"]: row for row in by_id.values()}
     changes, new = Changes(), NEW_EXPERIENCE | {"currency": default_currency}
     for entry, before in zip(entries, _match(entries, by_id, by_slug, lambda e: e.values["slug"]), strict=True):
         row = changes.add(entry, before, entry.values, new)
@@ -114,7 +116,7 @@ def experiences(entries: Sequence[Entry], stored: Iterable[Row], default_currenc
     return changes
 
 
-def _compare_names(changes: Changes, entry: Entry, row: Row) -> None:
+def _compare_names(changes: Changes, entry: Entry, row: CatalogueRow) -> None:
     """Record translated names of price tiers and add-ons that the experience does not have: as problems, or as notes
     where the entry leaves its translations as they are stored."""
     ids = {key: [item["id"] for item in row[key]] for key in NAMES}
@@ -125,14 +127,14 @@ def _compare_names(changes: Changes, entry: Entry, row: Row) -> None:
         changes.notes += (Note(problem.pointer, f"{problem.message}, and is ignored") for problem in unknown)
 
 
-def _mixes_currencies(entry: Entry, before: Row, row: Row) -> bool:
+def _mixes_currencies(entry: Entry, before: CatalogueRow, row: CatalogueRow) -> bool:
     currencies = {item["price"]["currency"] for key in ("price_tiers", "add_ons") for item in row[key]}
     if "price_from_minor" not in entry.values and row["price_from_minor"] is not None:
         currencies.add(before["currency"])
     return not currencies <= {row["currency"]}
 
 
-def departures(entries: Sequence[Entry], tours: Sequence[Row], stored: Iterable[Row]) -> Changes:
+def departures(entries: Sequence[Entry], tours: Sequence[CatalogueRow], stored: Iterable[CatalogueRow]) -> Changes:
     """Compute the changes of departures.
 
     Args:
@@ -141,7 +143,7 @@ def departures(entries: Sequence[Entry], tours: Sequence[Row], stored: Iterable[
     """
     kinds = {tour["id"]: tour for tour in tours}
     by_id = {row["id"]: row | effective_prices(row, kinds.get(row["experience_id"], NEW_EXPERIENCE)) for row in stored}
-    by_start: dict[Hashable, Row] = {(row["experience_id"], row["starts_at"]): row for row in by_id.values()}
+    by_start: dict[Hashable, CatalogueRow] = {(row["experience_id"], row["starts_at"]): row for row in by_id.values()}
 
     def start(entry: Entry) -> tuple[str, int]:
         return tours[entry.experience]["id"], entry.values["starts_at"]
@@ -173,7 +175,7 @@ def departures(entries: Sequence[Entry], tours: Sequence[Row], stored: Iterable[
     return changes
 
 
-def effective_prices(departure: Row, tour: Row) -> Row:
+def effective_prices(departure: CatalogueRow, tour: CatalogueRow) -> CatalogueRow:
     """Return the departure's own prices as far as they count: a single price without tiers, else the prices of tiers
     that the experience has (decisions/0010)."""
     if not tour["price_tiers"]:
@@ -182,13 +184,13 @@ def effective_prices(departure: Row, tour: Row) -> Row:
     return {"price_minor": None, "prices": {tier: prices[tier] for tier in prices if tier in tiers} or None}
 
 
-def _reset_columns(entry: Entry, before: Row | None) -> Row:
+def _reset_columns(entry: Entry, before: CatalogueRow | None) -> CatalogueRow:
     """Return the columns that an entry resets on a stored departure.
 
     A departure that is on sale again drops a cancellation in progress. Otherwise a later import that cancels the
     departure would also cancel its bookings. A departure with another start has its minimum checked again.
     """
-    reset: Row = {}
+    reset: CatalogueRow = {}
     if before is not None and entry.values.get("status", "cancelled") != "cancelled":
         reset["cancelling"] = None
     if before is not None and entry.values["starts_at"] != before["starts_at"]:
@@ -196,7 +198,7 @@ def _reset_columns(entry: Entry, before: Row | None) -> Row:
     return reset
 
 
-def _guest_notes(entry: Entry, before: Row, row: Row) -> Iterator[Note]:
+def _guest_notes(entry: Entry, before: CatalogueRow, row: CatalogueRow) -> Iterator[Note]:
     """Yield notes on changes that affect booked guests. An import sends no mails."""
     sold = f"{before['seats_taken']} seats are sold"
     if row["starts_at"] != before["starts_at"]:
@@ -207,7 +209,9 @@ def _guest_notes(entry: Entry, before: Row, row: Row) -> Iterator[Note]:
         yield Note(f"{entry.pointer}/seats_total", f"{sold} already")
 
 
-def customers(entries: Sequence[Entry], by_key: Mapping[str, Row], by_id: Mapping[str, Row]) -> Changes:
+def customers(
+    entries: Sequence[Entry], by_key: Mapping[str, CatalogueRow], by_id: Mapping[str, CatalogueRow]
+) -> Changes:
     """Compute the changes of customers, which are matched by e-mail address and never by id."""
     changes = Changes()
     for entry in entries:
@@ -219,7 +223,9 @@ def customers(entries: Sequence[Entry], by_key: Mapping[str, Row], by_id: Mappin
     return changes
 
 
-def gift_cards(entries: Sequence[Entry], by_code: Mapping[Hashable, Row], by_id: Mapping[str, Row]) -> Changes:
+def gift_cards(
+    entries: Sequence[Entry], by_code: Mapping[Hashable, CatalogueRow], by_id: Mapping[str, CatalogueRow]
+) -> Changes:
     changes = Changes()
     for entry, before in zip(entries, _match(entries, by_id, by_code, lambda e: e.values["code"]), strict=True):
         holder = by_code.get(entry.values["code"])
@@ -242,26 +248,31 @@ def gift_cards(entries: Sequence[Entry], by_code: Mapping[Hashable, Row], by_id:
 # Stored departures that a changed experience affects ---------------------------------------------------------------
 
 
-def changes_terms(before: Row | None, row: Row) -> bool:
+def changes_terms(before: CatalogueRow | None, row: CatalogueRow) -> bool:
     """Return whether the price, currency or duration of stored departures changes."""
     return before is not None and any(
         before[name] != row[name] for name in ("currency", "price_from_minor", "price_tiers", "duration_minutes")
     )
 
 
-def affects_stored_departures(before: Row, row: Row) -> bool:
+def affects_stored_departures(before: CatalogueRow, row: CatalogueRow) -> bool:
     """Return whether the change may leave stored departures without an end or with a price that does not apply."""
     loses_duration = before["duration_minutes"] is not None and row["duration_minutes"] is None
     gains_tiers = bool(row["price_tiers"]) and not before["price_tiers"]
     return loses_duration or gains_tiers or before["currency"] != row["currency"] or bool(_removed_tiers(before, row))
 
 
-def _removed_tiers(before: Row, row: Row) -> set[str]:
+def _removed_tiers(before: CatalogueRow, row: CatalogueRow) -> set[str]:
     return {tier["id"] for tier in before["price_tiers"]} - {tier["id"] for tier in row["price_tiers"]}
 
 
 def ignored_prices(
-    entry: Entry, before: Row, row: Row, stored: Iterable[Row], values: Mapping[str, Row], now: int
+    entry: Entry,
+    before: CatalogueRow,
+    row: CatalogueRow,
+    stored: Iterable[CatalogueRow],
+    values: Mapping[str, CatalogueRow],
+    now: int,
 ) -> list[Note]:
     """Return a note when departures to come, with prices that the catalogue does not give, keep some for removed tiers.
 
@@ -281,7 +292,9 @@ def ignored_prices(
     return [Note(f"{entry.pointer}/price_tiers", message)]
 
 
-def unpriced(entries: Iterable[Entry], tours: Iterable[Row], departures: Iterable[Row]) -> Iterator[Note]:
+def unpriced(
+    entries: Iterable[Entry], tours: Iterable[CatalogueRow], departures: Iterable[CatalogueRow]
+) -> Iterator[Note]:
     """Yield a note for each experience with open departures that have neither a price tier nor a price.
 
     Args:
@@ -297,7 +310,12 @@ def unpriced(entries: Iterable[Entry], tours: Iterable[Row], departures: Iterabl
 
 
 def departure_conflicts(
-    entry: Entry, before: Row, row: Row, stored: Iterable[Row], values: Mapping[str, Row], now: int
+    entry: Entry,
+    before: CatalogueRow,
+    row: CatalogueRow,
+    stored: Iterable[CatalogueRow],
+    values: Mapping[str, CatalogueRow],
+    now: int,
 ) -> list[Problem]:
     """Return the problems that a changed experience causes for stored departures.
 
@@ -337,5 +355,5 @@ def departure_conflicts(
 _OWN_PRICES = {"price_minor", "prices"}
 
 
-def _keeps_a_price(departure: Row, overrides: Row) -> bool:
+def _keeps_a_price(departure: CatalogueRow, overrides: CatalogueRow) -> bool:
     return any(departure[name] is not None and name not in overrides for name in _OWN_PRICES)

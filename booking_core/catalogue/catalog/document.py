@@ -250,20 +250,20 @@ Amount = Annotated[Price, BeforeValidator(_amount)]
 """A price, or a whole number of minor units in the experience's currency."""
 
 
-class Tier(_Object):
+class TierEntry(_Object):
     id: LineId
     name: Name
     price: Price
     seats_per_unit: Annotated[int, Field(ge=1, le=limits.COUNT_MAX)] = 1
 
 
-class AddOn(_Object):
+class AddOnEntry(_Object):
     id: LineId
     label: Name
     price: Price
 
 
-class Texts(_Object):
+class TextsEntry(_Object):
     """Texts of an experience in another language. A text that is left out is shown as the experience has it."""
 
     title: Name | None = None
@@ -277,7 +277,7 @@ class Texts(_Object):
     """Names by the id of the add-on."""
 
 
-class Departure(_Object):
+class DepartureEntry(_Object):
     id: InputId | None = None
     starts_at: At
     ends_at: At | None = None
@@ -299,7 +299,7 @@ class Schedule(_Object):
     seats_total: Seats
 
 
-class Experience(_Object):
+class ExperienceEntry(_Object):
     id: InputId | None = None
     slug: Slug
     title: Name
@@ -314,8 +314,8 @@ class Experience(_Object):
     languages: Annotated[list[Language], Field(max_length=limits.LINES_MAX)] = []
     tags: Annotated[list[ShortText], Field(max_length=limits.LINES_MAX)] = []
     price_from: Price | None = None
-    price_tiers: Annotated[list[Tier], Field(max_length=limits.LINES_MAX)] = []
-    add_ons: Annotated[list[AddOn], Field(max_length=limits.LINES_MAX)] = []
+    price_tiers: Annotated[list[TierEntry], Field(max_length=limits.LINES_MAX)] = []
+    add_ons: Annotated[list[AddOnEntry], Field(max_length=limits.LINES_MAX)] = []
     min_participants: Annotated[int, Field(ge=1, le=limits.COUNT_MAX)] | None = None
     hours_before_booking_closes: Annotated[int, Field(ge=0, le=LEAD_HOURS_MAX)] | None = None
     meeting_point: LongText | None = None
@@ -323,13 +323,13 @@ class Experience(_Object):
     what_to_bring: Annotated[list[ShortText], Field(max_length=limits.LINES_MAX)] | None = None
     terms: LongText | None = None
     """Terms that guests see in mails and before they cancel or move a booking."""
-    translations: Annotated[dict[Language, Texts], Field(max_length=limits.LINES_MAX)] | None = None
+    translations: Annotated[dict[Language, TextsEntry], Field(max_length=limits.LINES_MAX)] | None = None
     """Texts by language, for guests of other languages."""
-    departures: list[Annotated[Departure, WrapValidator(_unless_enough)]] = []
+    departures: list[Annotated[DepartureEntry, WrapValidator(_unless_enough)]] = []
     schedules: list[Annotated[Schedule, WrapValidator(_unless_enough)]] = []
 
 
-class Customer(_Object):
+class CustomerEntry(_Object):
     id: InputId | None = None
     email: Email
     name: Name
@@ -343,7 +343,7 @@ class Contact(_Object):
     email: Email | None = None
 
 
-class GiftCard(_Object):
+class GiftCardEntry(_Object):
     id: InputId | None = None
     code: Code
     initial_amount: Price
@@ -359,15 +359,27 @@ class GiftCard(_Object):
 class Document(_Object):
     timezone: TimeZone | None = None
     """The zone that the file was written in."""
-    experiences: list[Annotated[Experience, WrapValidator(_unless_enough)]] = []
-    customers: list[Annotated[Customer, WrapValidator(_unless_enough)]] = []
-    gift_cards: list[Annotated[GiftCard, WrapValidator(_unless_enough)]] = []
+    experiences: list[Annotated[ExperienceEntry, WrapValidator(_unless_enough)]] = []
+    customers: list[Annotated[CustomerEntry, WrapValidator(_unless_enough)]] = []
+    gift_cards: list[Annotated[GiftCardEntry, WrapValidator(_unless_enough)]] = []
 
 
 _KEYS = sorted(
     {
         field.alias or name
-        for model in (Document, Experience, Price, Tier, AddOn, Texts, Departure, Schedule, Customer, GiftCard, Contact)
+        for model in (
+            Document,
+            ExperienceEntry,
+            Price,
+            TierEntry,
+            AddOnEntry,
+            TextsEntry,
+            DepartureEntry,
+            Schedule,
+            CustomerEntry,
+            GiftCardEntry,
+            Contact,
+        )
         for name, field in model.model_fields.items()
     }
 )

@@ -16,17 +16,17 @@ from booking_core.catalogue.catalog import schedules
 from booking_core.catalogue.catalog.document import (
     PROBLEMS_MAX,
     Contact,
-    Customer,
-    Departure,
+    CustomerEntry,
+    DepartureEntry,
     Document,
-    Experience,
-    GiftCard,
+    ExperienceEntry,
+    GiftCardEntry,
     InvalidCatalogue,
     Moment,
     Note,
     Price,
     Problem,
-    Texts,
+    TextsEntry,
     did_you_mean,
     moment,
     pointer,
@@ -287,7 +287,7 @@ def _minor(price: Price | None) -> int | None:
     return price.amount_minor if price else None
 
 
-def _experience(position: int, item: Experience) -> Entry:
+def _experience(position: int, item: ExperienceEntry) -> Entry:
     values = item.given("id", "price_from", "departures", "schedules")
     if "price_from" in item.model_fields_set:
         values["price_from_minor"] = _minor(item.price_from)
@@ -300,13 +300,13 @@ def _experience(position: int, item: Experience) -> Entry:
     return Entry(pointer("experiences", position), item.id, values)
 
 
-def _stored_texts(translations: Mapping[str, Texts]) -> dict[str, Any] | None:
+def _stored_texts(translations: Mapping[str, TextsEntry]) -> dict[str, Any] | None:
     """Return the texts that are given, by language; None: there are none."""
     dumped = {tag: texts.model_dump(exclude_defaults=True) for tag, texts in translations.items()}
     return {tag: texts for tag, texts in dumped.items() if texts} or None
 
 
-def _each_price(item: Experience) -> Iterator[Price | None]:
+def _each_price(item: ExperienceEntry) -> Iterator[Price | None]:
     yield item.price_from
     yield from (tier.price for tier in item.price_tiers)
     yield from (add_on.price for add_on in item.add_ons)
@@ -331,7 +331,7 @@ def _noted(document: Document, zone: Zone) -> Iterator[Note]:
                     yield Note(pointer("experiences", i, "departures", j, key), note)
 
 
-def _departure(path: str, item: Departure, experience: int) -> Entry:
+def _departure(path: str, item: DepartureEntry, experience: int) -> Entry:
     values = item.given("id", "price", "prices") | {"starts_at": item.starts_at.at}
     if "ends_at" in values:
         values["ends_at"] = _at(item.ends_at)
@@ -352,11 +352,11 @@ def _at(value: Moment | None) -> int | None:
     return value.at if value else None
 
 
-def _customer(position: int, item: Customer) -> Entry:
+def _customer(position: int, item: CustomerEntry) -> Entry:
     return Entry(pointer("customers", position), item.id, item.given("id") | {"email_key": email_key(item.email)})
 
 
-def _gift_card(position: int, item: GiftCard) -> Entry:
+def _gift_card(position: int, item: GiftCardEntry) -> Entry:
     values = item.given("id", "initial_amount", "balance", "purchaser", "recipient")
     values |= {key: _at(values[key]) for key in values.keys() & {"valid_from", "expires_at"}}
     values |= {"currency": item.initial_amount.currency, "initial_minor": item.initial_amount.amount_minor}

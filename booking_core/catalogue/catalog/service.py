@@ -5,7 +5,6 @@ An import publishes no event and sends no mail for new customers and gift cards,
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from sqlalchemy import Table
 
@@ -14,25 +13,23 @@ from booking_core.base import gift_codes, tokens
 from booking_core.base.clock import Zone, zone
 from booking_core.base.context import Installation, Organization
 from booking_core.base.errors import Conflict
+from booking_core.base.progress import Progress
 from booking_core.base.tokens import SecretKeys
 from booking_core.catalogue.catalog import changes, ownership, present, rules, store
-from booking_core.catalogue.catalog.batches import KINDS, Batch, Tally, split
-from booking_core.catalogue.catalog.changes import Changes, Counts
+from booking_core.catalogue.catalog.batches import KINDS, ImportBatch, ImportTally, split
+from booking_core.catalogue.catalog.changes import CatalogueRow, Changes, Counts
 from booking_core.catalogue.catalog.document import InvalidCatalogue, Note, Problem
 from booking_core.catalogue.catalog.rules import Entry, Plan
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.records import departure_touches
 
-Row = dict[str, Any]
-Progress = Callable[[int, int], None]
-
 CHUNK_ROWS = 5_000
 """Rows of one statement, far below the number that PostgreSQL's statement timeout allows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ImportSummary:
     """The result of an import or of a dry run."""
 
     experiences: Counts
@@ -96,7 +93,7 @@ def import_document(
     progress: Progress | None = None,
     other_currency: bool = False,
     other_timezone: bool = False,
-) -> Summary:
+) -> ImportSummary:
     """Import a document into the organization's catalogue, customers and gift cards, and return what changed.
 
     Entries are matched by id, then experiences by slug, departures by experience and start, gift cards by code,
@@ -126,7 +123,7 @@ def import_plan(
     now: int,
     dry_run: bool = False,
     progress: Progress | None = None,
-) -> Summary:
+) -> ImportSummary:
     """Import a plan that `validate` made for this organization before the transaction.
 
     Validating a hundred thousand departures takes longer than PostgreSQL's timeout for idle transactions.
@@ -138,7 +135,7 @@ def import_plan(
     decided = _decide(tx, organization, installation.secret_keys, plan, now)
     if not dry_run:
         _write(tx, organization.id, installation.secret_keys, decided, now, progress or _silent)
-    return Summary(
+    return ImportSummary(
         **{kind: of_kind.counts for kind, of_kind in decided.changes.items()},
         notes=plan.notes + decided.notes,
         cancelled=tuple(row["id"] for row in decided.changes["departures"].rows if row["status"] == "cancelled"),
@@ -155,10 +152,10 @@ def import_in_batches(
     installation: Installation,
     plan: Plan,
     *,
-    tally: Tally | None = None,
+    tally: ImportTally | None = None,
     progress: Progress | None = None,
     before_batch: Callable[[], None] = lambda: None,
-) -> Summary:
+) -> ImportSummary:
     """Import a plan in short transactions, after checking the whole plan against the stored rows.
 
     Bookings wait for one batch at most. Repeating an interrupted import completes it.
@@ -173,7 +170,7 @@ def import_in_batches(
     Raises:
         InvalidCatalogue: the plan conflicts with stored rows. Nothing is written, unless the rows changed meanwhile.
     """
-    tally, keys = tally or Tally(), installation.secret_keys
+    tally, keys = tally or ImportTally(), installation.secret_keys
     tally.expect(plan)
     decided = database.read(lambda tx: _decide(tx, organization, keys, plan, organizations.now(tx, organization)))
     counts, cancelled = dict.fromkeys(KINDS, Counts(0, 0, 0)), list[str]()
@@ -186,13 +183,13 @@ def import_in_batches(
         cancelled += summary.cancelled
         tally.add(batch)
         (progress or _silent)(sum(tally.imported.values()), total)
-    return Summary(**counts, notes=plan.notes + decided.notes, cancelled=tuple(cancelled))
+    return ImportSummary(**counts, notes=plan.notes + decided.notes, cancelled=tuple(cancelled))
 
 
 def _import_batch(
-    database: Database, organization: Organization, installation: Installation, batch: Batch, *, has_begun: bool
-) -> Summary:
-    def work(tx: Tx) -> Summary:
+    database: Database, organization: Organization, installation: Installation, batch: ImportBatch, *, has_begun: bool
+) -> ImportSummary:
+    def work(tx: Tx) -> ImportSummary:
         return import_plan(tx, organization, installation, batch.plan, now=organizations.now(tx, organization))
 
     try:
@@ -242,16 +239,16 @@ def _decide(tx: Tx, organization: Organization, keys: SecretKeys, plan: Plan, no
     return _Decision(decided, _inseparable(stored, tours, departures))
 
 
-def _inseparable(stored: Mapping[str, Row], tours: Changes, departures: Changes) -> frozenset[int]:
+def _inseparable(stored: Mapping[str, CatalogueRow], tours: Changes, departures: Changes) -> frozenset[int]:
     changed = (i for i, row in enumerate(tours.rows) if changes.changes_terms(stored.get(row["id"]), row))
     return frozenset((*changed, *(entry.experience for entry in departures.moved)))
 
 
-def _ids(entries: Iterable[Entry]) -> list[Row]:
+def _ids(entries: Iterable[Entry]) -> list[CatalogueRow]:
     return [{"id": entry.id} for entry in entries if entry.id]
 
 
-def _departures(tx: Tx, organization_id: str, entries: Sequence[Entry], tours: Sequence[Row]) -> Changes:
+def _departures(tx: Tx, organization_id: str, entries: Sequence[Entry], tours: Sequence[CatalogueRow]) -> Changes:
     starts = (
         {"experience_id": tours[entry.experience]["id"], "starts_at": entry.values["starts_at"]} for entry in entries
     )
@@ -282,7 +279,13 @@ def _gift_cards(tx: Tx, organization_id: str, keys: SecretKeys, entries: Sequenc
 
 
 def _departure_conflicts(
-    tx: Tx, organization_id: str, plan: Plan, stored: dict[str, Row], tours: Changes, departures: Changes, now: int
+    tx: Tx,
+    organization_id: str,
+    plan: Plan,
+    stored: dict[str, CatalogueRow],
+    tours: Changes,
+    departures: Changes,
+    now: int,
 ) -> list[Problem]:
     """Read the stored departures of changed experiences, where needed, and return their conflicts."""
     problems: list[Problem] = []
@@ -331,7 +334,7 @@ def _write_departures(tx: Tx, organization_id: str, decided: Changes, now: int) 
 
 
 def _write_gift_cards(tx: Tx, organization_id: str, keys: SecretKeys, decided: Changes, now: int) -> Iterator[int]:
-    def stored(rows: Iterable[Row]) -> list[Row]:
+    def stored(rows: Iterable[CatalogueRow]) -> list[CatalogueRow]:
         return [_stored_gift_card(keys, organization_id, row, now) for row in rows]
 
     sealed = replace(decided, updated=stored(decided.updated), created=stored(decided.created))
@@ -344,7 +347,7 @@ def _write_gift_cards(tx: Tx, organization_id: str, keys: SecretKeys, decided: C
         tx.flush()
 
 
-def _ledger(card: Row) -> Iterator[Row]:
+def _ledger(card: CatalogueRow) -> Iterator[CatalogueRow]:
     """Yield the first lines of the ledger of a new card: it was issued, and a part of it was spent elsewhere."""
     initial, balance = card["initial_minor"], card["balance_minor"]
     yield {"gift_card_id": card["id"], "kind": "issue", "amount_minor": initial, "balance_minor": initial}
@@ -353,7 +356,7 @@ def _ledger(card: Row) -> Iterator[Row]:
         yield {"gift_card_id": card["id"], **adjusted}
 
 
-def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+def _chunks(rows: Sequence[CatalogueRow]) -> Iterator[Sequence[CatalogueRow]]:
     return (rows[i : i + CHUNK_ROWS] for i in range(0, len(rows), CHUNK_ROWS))
 
 
@@ -374,7 +377,7 @@ def _write_rows(tx: Tx, table: Table, organization_id: str, decided: Changes, no
         yield len(chunk)
 
 
-def _stored_gift_card(keys: SecretKeys, organization_id: str, row: Row, now: int) -> Row:
+def _stored_gift_card(keys: SecretKeys, organization_id: str, row: CatalogueRow, now: int) -> CatalogueRow:
     """Return the row with its code sealed and hashed, and with the instant of its deactivation."""
     columns = {key: value for key, value in row.items() if key not in ("code", "is_active")}
     if "is_active" in row:
@@ -389,7 +392,7 @@ def _stored_gift_card(keys: SecretKeys, organization_id: str, row: Row, now: int
 # Exporting -------------------------------------------------------------------------------------------------------
 
 
-def export(tx: Tx, organization: Organization, installation: Installation) -> Row:
+def export(tx: Tx, organization: Organization, installation: Installation) -> CatalogueRow:
     """Export the organization's catalogue, customers and gift cards as a document for import.
 
     Departures are listed one by one, without their schedules. The document has the codes of all gift cards, which are
@@ -398,7 +401,7 @@ def export(tx: Tx, organization: Organization, installation: Installation) -> Ro
     Raises:
         Conflict: `secret_key_missing`, a code was sealed with a secret key that is no longer live.
     """
-    departures: dict[str, list[Row]] = {}
+    departures: dict[str, list[CatalogueRow]] = {}
     for row in store.DEPARTURES.every(tx, organization.id):
         departures.setdefault(row["experience_id"], []).append(row)
     keys = installation.secret_keys
@@ -416,7 +419,7 @@ def export(tx: Tx, organization: Organization, installation: Installation) -> Ro
     }
 
 
-def _code(keys: SecretKeys, organization_id: str, row: Row) -> str:
+def _code(keys: SecretKeys, organization_id: str, row: CatalogueRow) -> str:
     try:
         return gift_codes.open_code(keys, organization_id, row["id"], row["code_sealed"])
     except ValueError:

@@ -12,12 +12,11 @@ import orjson
 from sqlalchemy import Boolean, Select, Table, and_, bindparam, select
 from sqlalchemy.engine import Dialect
 
+from booking_core.catalogue.catalog.changes import CatalogueRow
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, rows_parameter
 from booking_core.db.tables import Id, customers, departures, experiences, gift_cards
 from booking_core.db.unit_of_work import Update
-
-Row = dict[str, Any]
 
 _JSON = frozenset({"languages", "tags", "price_tiers", "add_ons", "prices", "what_to_bring", "translations"})
 _SET_ON_WRITE = frozenset({"organization_id", "created_at", "updated_at"})
@@ -42,11 +41,11 @@ class TableReader:
         self._every = Statement(of_organization.order_by(table.c[order], table.c.id))
         self._matching = lru_cache(self._select_matching)
 
-    def every(self, tx: Tx, organization_id: str) -> list[Row]:
+    def every(self, tx: Tx, organization_id: str) -> list[CatalogueRow]:
         """Return all rows, in order."""
         return [self._row(values) for values in tx.all(self._every, organization_id=organization_id)]
 
-    def matching(self, tx: Tx, organization_id: str, rows: Iterable[Mapping[str, object]]) -> list[Row]:
+    def matching(self, tx: Tx, organization_id: str, rows: Iterable[Mapping[str, object]]) -> list[CatalogueRow]:
         """Return the rows whose columns equal the columns of a wanted row."""
         keys = [{"organization_id": organization_id, **row} for row in rows]
         if not keys:
@@ -67,7 +66,7 @@ class TableReader:
 
         return Statement(build)
 
-    def _row(self, values: tuple[Any, ...]) -> Row:
+    def _row(self, values: tuple[Any, ...]) -> CatalogueRow:
         row = dict(zip(self._names, values, strict=True))
         for name in self._flags:
             row[name] = bool(row[name])
@@ -87,18 +86,18 @@ GIFT_CARDS = TableReader(gift_cards, "created_at")
 _VACATE = Update("vacate", departures, sets=("starts_at",))
 
 
-def _stored(row: Row) -> Row:
+def _stored(row: CatalogueRow) -> CatalogueRow:
     return {
         key: orjson.dumps(value).decode() if key in _JSON and value is not None else value for key, value in row.items()
     }
 
 
-def insert(tx: Tx, table: Table, organization_id: str, row: Row, *, now: int) -> None:
+def insert(tx: Tx, table: Table, organization_id: str, row: CatalogueRow, *, now: int) -> None:
     """Insert a row into one of the four tables."""
     tx.insert(table, organization_id=organization_id, **_stored(row), created_at=now, updated_at=now)
 
 
-def change(tx: Tx, table: Table, organization_id: str, row: Row, *, now: int) -> None:
+def change(tx: Tx, table: Table, organization_id: str, row: CatalogueRow, *, now: int) -> None:
     """Update only the columns of `row`: concurrent changes of other columns are kept."""
     columns = _stored(row) | {"organization_id": organization_id, "updated_at": now}
     sets = tuple(sorted(columns.keys() - {"organization_id", "id"}))

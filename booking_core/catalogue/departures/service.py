@@ -12,7 +12,7 @@ from booking_core.catalogue.departures import rules, store
 from booking_core.catalogue.departures.rules import DepartureRow
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.paging import Page, envelope
+from booking_core.db.paging import JsonPage, envelope
 from booking_core.models.departures import DepartureStatus
 from booking_core.models.limits import COUNT_MAX
 from booking_core.records import departure_touches
@@ -20,7 +20,7 @@ from booking_core.records import departure_touches
 
 def find_available(
     tx: Tx, actor: Actor, *, date_from: date, date_to: date | None = None, experience_id: str | None = None
-) -> Page:
+) -> JsonPage:
     """Return the departures that start on the local days from `date_from` to `date_to`, both included, on one page.
 
     They are sorted by start, then id, and show their current seats (decision L4). `date_to` defaults to 30 days after

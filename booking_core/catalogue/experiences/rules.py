@@ -187,7 +187,7 @@ _UNTRANSLATED: dict[str, Any] = {
 NAMES = ("price_tiers", "add_ons")
 """Keys of the names that are translated, each an object by id."""
 
-Texts = Mapping[str, Any]
+TranslatedTexts = Mapping[str, Any]
 """Texts by field; the names of price tiers and add-ons by id."""
 
 
@@ -215,7 +215,7 @@ def closest(tags: Iterable[str], language: str) -> str | None:
     return next((tag for lowered, tag in lowered_tags.items() if lowered.partition("-")[0] == primary), None)
 
 
-def texts_for(stored: str | None, languages: Iterable[str | None]) -> Texts:
+def texts_for(stored: str | None, languages: Iterable[str | None]) -> TranslatedTexts:
     """Return the texts for a guest, each in the first of the languages that has it; none without a translation.
 
     Args:

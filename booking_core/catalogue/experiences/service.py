@@ -9,7 +9,7 @@ from booking_core.base.errors import NotFound
 from booking_core.catalogue.experiences import rules
 from booking_core.catalogue.experiences.rules import ExperienceRow
 from booking_core.db.engine import Tx
-from booking_core.db.paging import KeysetList, Page, PageRequest
+from booking_core.db.paging import JsonPage, KeysetList, PageRequest
 from booking_core.db.statements import Row, Statement
 from booking_core.db.tables import Id, experiences
 
@@ -39,7 +39,7 @@ _GET = Statement(_EXPERIENCES.where(experiences.c.id == bindparam("id", type_=Id
 
 def find(
     tx: Tx, caller: Caller, page: PageRequest, *, published: bool | None = None, updated_since: int | None = None
-) -> Page:
+) -> JsonPage:
     """Return a page of experiences, published and unpublished by default.
 
     Args:

@@ -12,7 +12,7 @@ from booking_core import customers, notifications, organizations
 from booking_core.base.clock import MINUTE
 from booking_core.base.context import Installation, Organization
 from booking_core.customers.erasures import rules, store
-from booking_core.customers.erasures.rules import Erasure, Progress, Step
+from booking_core.customers.erasures.rules import Erasure, ErasureStep, PageProgress
 from booking_core.customers.erasures.store import GuestBooking
 from booking_core.db import tables
 from booking_core.db.due import DueRows, Processed
@@ -70,21 +70,21 @@ class _Eraser:
     def owner(self) -> str:
         return self.organization.id
 
-    def process_page(self, group: Sequence[Erasure]) -> Progress | None:
+    def process_page(self, group: Sequence[Erasure]) -> PageProgress | None:
         """Process a page for the erasures, which are at one position. None: it waits for a delivery in flight."""
-        pages: dict[Step, Callable[[Sequence[Erasure]], Progress | None]] = {
-            Step.BOOKINGS: self._bookings,
-            Step.LEGACY_BOOKINGS: self._legacy_bookings,
-            Step.EVENTS: self._customer_events,
-            Step.GIFT_CARDS: self._gift_cards,
-            Step.MAILS: self._mails,
-            Step.STORED_ANSWERS: self._answers,
+        pages: dict[ErasureStep, Callable[[Sequence[Erasure]], PageProgress | None]] = {
+            ErasureStep.BOOKINGS: self._bookings,
+            ErasureStep.LEGACY_BOOKINGS: self._legacy_bookings,
+            ErasureStep.EVENTS: self._customer_events,
+            ErasureStep.GIFT_CARDS: self._gift_cards,
+            ErasureStep.MAILS: self._mails,
+            ErasureStep.STORED_ANSWERS: self._answers,
         }
         return pages[group[0].step](group)
 
     # Steps of a customer -----------------------------------------------------------------------------------------
 
-    def _bookings(self, group: Sequence[Erasure]) -> Progress | None:
+    def _bookings(self, group: Sequence[Erasure]) -> PageProgress | None:
         """Process bookings by the customer's timeline, which has an entry for each."""
         (erasure,) = group
         key = {"organization_id": self.owner, "customer_id": erasure.customer_id}
@@ -102,14 +102,14 @@ class _Eraser:
         for booking in bookings:
             if booking.is_to_come(self.at) and not booking.is_anonymous:
                 self._give_to_new_customer(erasure.customer_id, booking)
-        return Progress(last, len(entries) + events)
+        return PageProgress(last, len(entries) + events)
 
-    def _legacy_bookings(self, group: Sequence[Erasure]) -> Progress | None:
+    def _legacy_bookings(self, group: Sequence[Erasure]) -> PageProgress | None:
         (erasure,) = group
         bookings, last = store.legacy_bookings(self.tx, self.owner, erasure.position, ROWS_MAX)
         of_customer = [booking for booking in bookings if email_key(booking.guest_email or "") in erasure.addresses]
         events = self._anonymize_bookings([booking for booking in of_customer if not booking.is_to_come(self.at)])
-        return None if events is None else Progress(last, len(bookings) + events)
+        return None if events is None else PageProgress(last, len(bookings) + events)
 
     def _anonymize_bookings(self, bookings: Sequence[GuestBooking]) -> int | None:
         """Anonymize bookings with their events; return how many events. None: a delivery is in flight."""
@@ -132,14 +132,16 @@ class _Eraser:
         )
         store.give_booking(self.tx, self.owner, booking.id, customer_id=customer_id, new_customer_id=customer["id"])
 
-    def _customer_events(self, group: Sequence[Erasure]) -> Progress | None:
+    def _customer_events(self, group: Sequence[Erasure]) -> PageProgress | None:
         (erasure,) = group
         events, last = store.find_events(self.tx, self.owner, [erasure.customer_id], erasure.position, ROWS_MAX)
         contact = customers.anonymous_contact(erasure.customer_id)
         is_done = self._anonymize_events(events, {erasure.customer_id: contact})
-        return Progress(last, len(events)) if is_done else None
+        return PageProgress(last, len(events)) if is_done else None
 
-    def _anonymize_events(self, events: Sequence[store.EventRow], replacements: Mapping[str, dict[str, Any]]) -> bool:
+    def _anonymize_events(
+        self, events: Sequence[store.StoredEvent], replacements: Mapping[str, dict[str, Any]]
+    ) -> bool:
         """Replace fields of the events' objects, and forget the receivers' answers.
 
         Returns:
@@ -157,7 +159,7 @@ class _Eraser:
 
     # Steps of an organization ------------------------------------------------------------------------------------
 
-    def _gift_cards(self, group: Sequence[Erasure]) -> Progress | None:
+    def _gift_cards(self, group: Sequence[Erasure]) -> PageProgress | None:
         addresses = frozenset[str]().union(*(erasure.addresses for erasure in group))
         cards, last = store.CARDS.page(self.tx, group[0].position, ROWS_MAX, organization_id=self.owner)
         replaced: dict[str, tuple[int, dict[str, str | None]]] = {}
@@ -173,14 +175,14 @@ class _Eraser:
             key = {"organization_id": self.owner, "id": card_id}
             self.tx.update(store.UPDATE_CARD, **key, **contacts, updated_at=max(self.at, updated_at))
         notifications.anonymize(self.tx, self.owner, [f"{OutboxKind.GIFT_CARD_MAIL}:{card_id}" for card_id in replaced])
-        return Progress(last, len(cards) + len(events))
+        return PageProgress(last, len(cards) + len(events))
 
-    def _mails(self, group: Sequence[Erasure]) -> Progress:
+    def _mails(self, group: Sequence[Erasure]) -> PageProgress:
         mails, last = store.MAILS.page(self.tx, group[0].position, ROWS_MAX, organization_id=self.owner)
         notifications.anonymize(self.tx, self.owner, [key for _, key, is_anonymous in mails if is_anonymous])
-        return Progress(last, len(mails))
+        return PageProgress(last, len(mails))
 
-    def _answers(self, group: Sequence[Erasure]) -> Progress:
+    def _answers(self, group: Sequence[Erasure]) -> PageProgress:
         """Replace the bookings and customers in stored answers, which only their own JSON names."""
         answers, last = store.ANSWERS.page(self.tx, group[0].position, ROWS_MAX, organization_id=self.owner)
         opened = {key: body for _, key, sealed in answers if (body := self._opened(key, sealed)) is not None}
@@ -193,7 +195,7 @@ class _Eraser:
             if body is not None:
                 sealed = self.installation.secret_keys.seal(idempotency.SEALED_FOR, body, self.owner, key)
                 self.tx.update(store.UPDATE_ANSWER, organization_id=self.owner, key=key, body_sealed=sealed)
-        return Progress(last, len(answers))
+        return PageProgress(last, len(answers))
 
     def _opened(self, key: str, sealed: str) -> bytes | None:
         """Return the body of an answer; None if no live secret key opens it: it is never shown again."""

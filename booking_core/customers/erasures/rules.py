@@ -18,7 +18,7 @@ _NOTES = frozenset({"note"})
 _SIDES = ("purchaser", "recipient")
 
 
-class Step(StrEnum):
+class ErasureStep(StrEnum):
     """The steps of an erasure, in their order."""
 
     BOOKINGS = "bookings"
@@ -34,7 +34,7 @@ class Step(StrEnum):
     @property
     def is_of_organization(self) -> bool:
         """Return True if the step reads all rows of the organization, for many customers at once."""
-        return self in (Step.GIFT_CARDS, Step.MAILS, Step.STORED_ANSWERS)
+        return self in (ErasureStep.GIFT_CARDS, ErasureStep.MAILS, ErasureStep.STORED_ANSWERS)
 
 
 class Erasure(NamedTuple):
@@ -43,13 +43,13 @@ class Erasure(NamedTuple):
     customer_id: str
     addresses: frozenset[str]
     """The keys of the guest's former e-mail addresses."""
-    step: Step
+    step: ErasureStep
     position: tuple[Any, ...] = ()
     """The key of the last row that the step has processed; empty at its beginning."""
     is_finished: bool = False
 
 
-class Progress(NamedTuple):
+class PageProgress(NamedTuple):
     """The result of a page of a step."""
 
     position: tuple[Any, ...] | None
@@ -58,11 +58,11 @@ class Progress(NamedTuple):
     """Rows that were read, the bound of a transaction."""
 
 
-def advanced(erasure: Erasure, progress: Progress) -> Erasure:
+def advanced(erasure: Erasure, progress: PageProgress) -> Erasure:
     """Return the erasure after a page."""
     if progress.position is not None:
         return erasure._replace(position=progress.position)
-    following = list(Step)[list(Step).index(erasure.step) + 1 :]
+    following = list(ErasureStep)[list(ErasureStep).index(erasure.step) + 1 :]
     return erasure._replace(step=[*following, erasure.step][0], position=(), is_finished=not following)
 
 

@@ -25,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 
 from booking_core.base.clock import MINUTE
-from booking_core.customers.erasures.rules import Erasure, Step
+from booking_core.customers.erasures.rules import Erasure, ErasureStep
 from booking_core.customers.rules import ANONYMOUS
 from booking_core.db import tables
 from booking_core.db.engine import Tx
@@ -122,7 +122,7 @@ _GET = Statement(
 
 def insert(tx: Tx, organization_id: str, customer_id: str, addresses: Collection[str], at: int) -> None:
     """Insert an erasure at its beginning."""
-    new = Erasure(customer_id, frozenset(addresses), next(iter(Step)))
+    new = Erasure(customer_id, frozenset(addresses), next(iter(ErasureStep)))
     tx.insert(tables.erasures, organization_id=organization_id, requested_at=at, **_state(new, at))
 
 
@@ -142,7 +142,7 @@ def lock(tx: Tx, organization_id: str, customer_ids: Collection[str]) -> list[Er
     """Lock the unfinished erasures, the oldest first, and skip locked ones."""
     rows = tx.all(_LOCK, organization_id=organization_id, wanted=ids(customer_ids))
     return [
-        Erasure(customer_id, frozenset(orjson.loads(addresses)), Step(step), tuple(orjson.loads(position)))
+        Erasure(customer_id, frozenset(orjson.loads(addresses)), ErasureStep(step), tuple(orjson.loads(position)))
         for customer_id, addresses, step, position in rows
     ]
 
@@ -301,7 +301,7 @@ def holders(tx: Tx, organization_id: str, email_keys: Iterable[str]) -> dict[str
 # Events and deliveries -------------------------------------------------------------------------------------------
 
 
-class EventRow(NamedTuple):
+class StoredEvent(NamedTuple):
     """An event about a guest."""
 
     sequence: int
@@ -313,7 +313,7 @@ class EventRow(NamedTuple):
 # The sum hides columns of other indexes, which SQLite would scan rather than sort the few rows of this one.
 _EVENTS = Scan(
     lambda dialect: select(
-        (_events.sequence + literal_column("0")).label("sequence"), *(_events[name] for name in EventRow._fields[1:])
+        (_events.sequence + literal_column("0")).label("sequence"), *(_events[name] for name in StoredEvent._fields[1:])
     ).where(_events.organization_id == OWNER, in_rows(dialect, _events.resource_id, "wanted", "id"))
 )
 
@@ -347,15 +347,15 @@ _DELIVERIES = Statement(_deliveries)
 
 def find_events(
     tx: Tx, organization_id: str, resource_ids: Collection[str], position: Sequence[Any] = (), limit: int = _ALL
-) -> tuple[list[EventRow], tuple[Any, ...] | None]:
+) -> tuple[list[StoredEvent], tuple[Any, ...] | None]:
     """Return the next events about the resources, and their last position."""
     if not resource_ids:
         return [], None
     rows, last = _EVENTS.page(tx, position, limit, organization_id=organization_id, wanted=ids(resource_ids))
-    return [EventRow._make(row) for row in rows], last
+    return [StoredEvent._make(row) for row in rows], last
 
 
-def find_deliveries(tx: Tx, organization_id: str, events: Sequence[EventRow]) -> list[tuple[str, bool]]:
+def find_deliveries(tx: Tx, organization_id: str, events: Sequence[StoredEvent]) -> list[tuple[str, bool]]:
     """Return the ids of the deliveries of events, and whether an attempt of each is in flight."""
     keys = as_json({"type": event.type, "sequence": event.sequence} for event in events)
     rows = tx.all(_DELIVERIES, organization_id=organization_id, wanted=keys) if events else []

@@ -10,7 +10,7 @@ from booking_core.base.context import Actor, Caller
 from booking_core.base.errors import Conflict, NotFound
 from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
-from booking_core.db.paging import Page, PageRequest
+from booking_core.db.paging import JsonPage, PageRequest
 from booking_core.models.events import EventType
 from booking_core.models.gift_cards import GiftCardStatus
 from booking_core.payments.gift_cards import rules, store
@@ -30,7 +30,7 @@ def find(
     *,
     status: GiftCardStatus | None = None,
     updated_since: int | None = None,
-) -> Page:
+) -> JsonPage:
     """Return a page of gift cards without their codes, filtered by current status and time of the last change."""
     zone = caller.organization.zone
     return store.LIST.find(
@@ -57,7 +57,7 @@ def get(tx: Tx, actor: Actor, gift_card_id: str, *, include_code: bool = False) 
     return presented | {"code": _opened(actor, gift_card_id, sealed)} if include_code else presented
 
 
-def find_transactions(tx: Tx, caller: Caller, page: PageRequest, gift_card_id: str) -> Page:
+def find_transactions(tx: Tx, caller: Caller, page: PageRequest, gift_card_id: str) -> JsonPage:
     """Return a page of the changes of a card's balance.
 
     Raises:

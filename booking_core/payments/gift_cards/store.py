@@ -239,7 +239,7 @@ def has_card(tx: Tx, organization_id: str, gift_card_id: str) -> bool:
     return tx.first(_EXISTS, organization_id=organization_id, id=gift_card_id) is not None
 
 
-class Redeemed(NamedTuple):
+class RedeemedEntry(NamedTuple):
     """The amount that a booking redeemed from a card."""
 
     gift_card_id: str
@@ -273,7 +273,7 @@ def _redeemed() -> Select[Any]:
 _REDEEMED = Statement(_redeemed())
 
 
-def redeemed(tx: Tx, organization_id: str, booking_id: str) -> Redeemed | None:
+def redeemed(tx: Tx, organization_id: str, booking_id: str) -> RedeemedEntry | None:
     """Return the amount that the booking redeemed and that was not restored. The caller has locked the booking."""
     row = tx.first(_REDEEMED, organization_id=organization_id, booking_id=booking_id)
-    return Redeemed._make(row) if row else None
+    return RedeemedEntry._make(row) if row else None

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from booking_core.upkeep.secret_keys import Kind
+from booking_core.upkeep.secret_keys import SealedKind
 
 
 class BackupError(Exception):
@@ -29,4 +29,4 @@ class Content:
     """The content of a whole file: the revision of its schema, and the secret keys that its sealed values name."""
 
     revision: str | None = None
-    key_ids: dict[Kind, set[str]] = field(default_factory=dict)
+    key_ids: dict[SealedKind, set[str]] = field(default_factory=dict)

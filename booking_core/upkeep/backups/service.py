@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from booking_core.base import private_files
+from booking_core.base.progress import Progress
 from booking_core.base.settings import Settings
 from booking_core.db import migrate, revisions
 from booking_core.db.engine import Database
 from booking_core.upkeep import secret_keys
 from booking_core.upkeep.backups import postgres, sqlite
 from booking_core.upkeep.backups.errors import BackupError, damaged
-from booking_core.upkeep.backups.sqlite import Advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Backup:
     """Says which values the secret keys do not open, where BOOKING_SECRET_KEY_CHECK asks for a warning."""
 
 
-def create(settings: Settings, file: Path, *, force: bool = False, advance: Advance) -> Backup:
+def create(settings: Settings, file: Path, *, force: bool = False, advance: Progress) -> Backup:
     """Write a backup of the live database, with mode 0600. The file takes its name when it is whole and checked.
 
     Args:
@@ -45,7 +45,7 @@ def create(settings: Settings, file: Path, *, force: bool = False, advance: Adva
         raise BackupError(f"{file} cannot be written: {error.strerror}.", code="bad_file") from error
 
 
-def restore(settings: Settings, file: Path, *, force: bool = False, advance: Advance) -> Backup:
+def restore(settings: Settings, file: Path, *, force: bool = False, advance: Progress) -> Backup:
     """Replace the content of the database with the backup, in one transaction, and upgrade its schema.
 
     Args:

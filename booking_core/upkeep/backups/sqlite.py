@@ -1,25 +1,23 @@
 """Copy an SQLite database by its online backup API: consistent, while a service writes."""
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 from booking_core.base import private_files
+from booking_core.base.progress import Progress
 from booking_core.base.settings import Settings
 from booking_core.base.tokens import SEALED_PREFIX, sealing_key_id
 from booking_core.db.tables import OF_INSTALLATION
 from booking_core.upkeep.backups.errors import BackupError, Content, damaged
 from booking_core.upkeep.secret_keys import KINDS
 
-Advance = Callable[[int, int], None]
-"""Takes the number of copied pages and their total."""
 _PAGES_AT_ONCE = 1024
-"""Pages between two calls of `Advance`. Ctrl-C is noticed after a few milliseconds."""
+"""Pages between two calls of `Progress`. Ctrl-C is noticed after a few milliseconds."""
 _BUSY_TIMEOUT_S = 10.0
 
 
-def dump(settings: Settings, draft: Path, advance: Advance) -> None:
+def dump(settings: Settings, draft: Path, advance: Progress) -> None:
     """Copy the live database into an empty file."""
     assert settings.sqlite_path is not None
     with closing(_opened(settings.sqlite_path)) as source, closing(_opened(draft)) as copy:
@@ -48,7 +46,7 @@ def inspect(settings: Settings, file: Path) -> Content:
         raise damaged(file, f"{error}.") from error
 
 
-def load(settings: Settings, file: Path, force: bool, advance: Advance) -> None:
+def load(settings: Settings, file: Path, force: bool, advance: Progress) -> None:
     """Copy the backup over the database, in one transaction."""
     path = settings.sqlite_path
     assert path is not None
@@ -65,7 +63,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _copy(source: sqlite3.Connection, target: sqlite3.Connection, advance: Advance) -> None:
+def _copy(source: sqlite3.Connection, target: sqlite3.Connection, advance: Progress) -> None:
     source.backup(target, pages=_PAGES_AT_ONCE, progress=lambda _, remaining, total: advance(total - remaining, total))
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from sqlalchemy import text
 
+from booking_core.base.progress import Progress
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement
 from booking_core.upkeep.doctor import checks
@@ -28,16 +29,13 @@ CHECKS: tuple[Check | RowScan | SealedValueScan, ...] = (
     *SEALED_VALUES,
 )
 
-Advance = Callable[[int, int], None]
-"""A callback that gets the number of finished checks and their total."""
-
 
 def examine(
     tx: Tx,
     organization_id: str | None = None,
     options: CheckOptions | None = None,
     *,
-    advance: Advance = lambda count, total: None,
+    advance: Progress = lambda count, total: None,
 ) -> list[Finding]:
     """Run the checks on one organization or on all, and return their findings: broken data first."""
     options, at = options or CheckOptions(), tx.now()

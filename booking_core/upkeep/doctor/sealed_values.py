@@ -15,7 +15,7 @@ from booking_core.db.engine import Row, Tx
 from booking_core.db.paging import Scan
 from booking_core.db.tables import Id
 from booking_core.upkeep.doctor.checks import FINDINGS_MAX, PAGE, BaseCheck, CheckContext, CheckOptions, Finding, Opener
-from booking_core.upkeep.secret_keys import KINDS, Kind
+from booking_core.upkeep.secret_keys import KINDS, SealedKind
 
 _RESTORE = "restore its row from a backup"
 REMEDIES = {
@@ -49,7 +49,7 @@ class SealedValueScan(BaseCheck):
         " secrets reseal"
     )
     name: str = "sealed_values"
-    sealed: Kind
+    sealed: SealedKind
 
     def applies(self, options: CheckOptions) -> bool:
         """Return whether there are openers."""

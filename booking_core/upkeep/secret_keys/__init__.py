@@ -6,7 +6,7 @@ guests' links is kept (decisions/0018). Cursors that it signed end with it.
 
 from booking_core.upkeep.secret_keys.service import (
     Count,
-    Problem,
+    SealProblem,
     State,
     count_to_reseal,
     find_problem,
@@ -18,4 +18,4 @@ from booking_core.upkeep.secret_keys.service import (
     unopened,
     with_link_keys,
 )
-from booking_core.upkeep.secret_keys.store import KINDS, Kind
+from booking_core.upkeep.secret_keys.store import KINDS, SealedKind

@@ -12,12 +12,14 @@ from functools import partial
 from booking_core.base import gift_codes, guest_links
 from booking_core.base.context import Installation
 from booking_core.base.errors import Unavailable
+from booking_core.base.progress import Progress
 from booking_core.base.settings import Settings
 from booking_core.base.tokens import SecretKeys, missing_key_ids, sealing_key_id
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
+from booking_core.db.waiting import Pause
 from booking_core.upkeep.secret_keys import store
-from booking_core.upkeep.secret_keys.store import GUEST_LINK, KINDS, LINK_KEY_PURPOSE, Kind
+from booking_core.upkeep.secret_keys.store import GUEST_LINK, KINDS, LINK_KEY_PURPOSE, SealedKind
 
 READ_AT_ONCE = 200
 WRITTEN_AT_ONCE = 50
@@ -27,9 +29,6 @@ PAUSE_S = 0.01
 """The pause between two transactions, for other writers."""
 _TRIES = 5
 _WALKS = 5
-
-Pause = Callable[[float], None]
-Progress = Callable[[int, int], None]
 
 
 class State(StrEnum):
@@ -116,7 +115,7 @@ def unopened(tx: Tx, keys: SecretKeys, at: int) -> list[Unopened]:
     return results
 
 
-def unopened_of(keys: SecretKeys, kind: Kind, values: Mapping[tuple[str, ...], str]) -> list[Unopened]:
+def unopened_of(keys: SecretKeys, kind: SealedKind, values: Mapping[tuple[str, ...], str]) -> list[Unopened]:
     """Return the missing keys of these values of a kind; or, if none is missing, whether a value is damaged.
 
     Args:
@@ -145,7 +144,7 @@ _DAMAGE_HINT = "booking doctor names each damaged value and its remedy"
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SealProblem:
     """A reason to refuse to start: with a wrong key the service would go on selling while it signs no webhook, finds no
     gift card and opens no guest link, and it would seal more values with that key. With damage it is only a warning."""
 
@@ -157,7 +156,7 @@ class Problem:
     """True if the keys are right, and a value is damaged."""
 
 
-def find_problem(settings: Settings, database: Database) -> Problem | None:
+def find_problem(settings: Settings, database: Database) -> SealProblem | None:
     """Open the first and the last values of each kind, which costs little. No key is made.
 
     Raises:
@@ -172,7 +171,7 @@ def find_problem(settings: Settings, database: Database) -> Problem | None:
     return _problem(settings, results)
 
 
-def find_problem_of_key_ids(settings: Settings, key_ids: Mapping[Kind, Collection[str]]) -> Problem | None:
+def find_problem_of_key_ids(settings: Settings, key_ids: Mapping[SealedKind, Collection[str]]) -> SealProblem | None:
     """Return the problem of a backup whose sealed values name these keys: no value of a kind names a live one."""
     if settings.is_sqlite and not settings.has_secret_key:
         return _missing_key(settings, "the backup") if any(key_ids.values()) else None
@@ -182,17 +181,17 @@ def find_problem_of_key_ids(settings: Settings, key_ids: Mapping[Kind, Collectio
     return _problem(settings, results, "the backup")
 
 
-def _problem(settings: Settings, closed: list[Unopened], holder: str = "this database") -> Problem | None:
+def _problem(settings: Settings, closed: list[Unopened], holder: str = "this database") -> SealProblem | None:
     if lost := [value for value in closed if not value.is_damaged]:
-        return Problem(_message(lost, holder), _WRONG_KEY_HINT, settings.refuses_wrong_key)
+        return SealProblem(_message(lost, holder), _WRONG_KEY_HINT, settings.refuses_wrong_key)
     if not closed:
         return None
     message = f"Sealed values are damaged: {', '.join(value.plural for value in closed)}."
-    return Problem(message, _DAMAGE_HINT, is_refused=False, is_damage=True)
+    return SealProblem(message, _DAMAGE_HINT, is_refused=False, is_damage=True)
 
 
-def _missing_key(settings: Settings, holder: str = "the database") -> Problem:
-    return Problem(
+def _missing_key(settings: Settings, holder: str = "the database") -> SealProblem:
+    return SealProblem(
         f"BOOKING_SECRET_KEY is not set, {settings.secret_file} is missing, and {holder} has sealed values.",
         f"restore {settings.secret_file} from a backup, or set BOOKING_SECRET_KEY",
         is_refused=True,
@@ -218,7 +217,7 @@ def status(database: Database, keys: SecretKeys) -> list[Count]:
     return counts + _count_links(database, keys)
 
 
-def _count(database: Database, keys: SecretKeys, kind: Kind) -> Iterator[Count]:
+def _count(database: Database, keys: SecretKeys, kind: SealedKind) -> Iterator[Count]:
     with database.reading() as tx, tx.without_statement_timeout():
         by_key = store.counts(tx, kind)
     for key_id, values in sorted(by_key.items()):
@@ -276,7 +275,7 @@ def reseal(
     return resealed
 
 
-def _reseal_kind(database: Database, keys: SecretKeys, kind: Kind, pause: Pause) -> Iterator[Counter[str]]:
+def _reseal_kind(database: Database, keys: SecretKeys, kind: SealedKind, pause: Pause) -> Iterator[Counter[str]]:
     """Walk the kind, and once more for values that were changed while they were resealed."""
     for _ in range(_WALKS):
         missed = 0
@@ -289,9 +288,9 @@ def _reseal_kind(database: Database, keys: SecretKeys, kind: Kind, pause: Pause)
             return
 
 
-def _walk(database: Database, keys: SecretKeys, kind: Kind) -> Iterator[list[store.Row]]:
+def _walk(database: Database, keys: SecretKeys, kind: SealedKind) -> Iterator[list[store.ColumnValues]]:
     """Read the values that the first key did not seal, a batch at a time."""
-    after: store.Position | None = ()
+    after: store.RowPosition | None = ()
     while after is not None:
         with database.reading() as tx:
             batch, after = store.others(tx, kind, keys.first_id, after, READ_AT_ONCE)
@@ -299,7 +298,7 @@ def _walk(database: Database, keys: SecretKeys, kind: Kind) -> Iterator[list[sto
             yield batch
 
 
-def _sealed_anew(keys: SecretKeys, kind: Kind, row: store.Row) -> dict[str, str] | None:
+def _sealed_anew(keys: SecretKeys, kind: SealedKind, row: store.ColumnValues) -> dict[str, str] | None:
     bound_to = [row[name] for name in kind.row]
     plaintext = _opened(keys, kind.purpose, row[kind.column], *bound_to)
     if plaintext is None:
@@ -311,7 +310,7 @@ def _sealed_anew(keys: SecretKeys, kind: Kind, row: store.Row) -> dict[str, str]
     return anew
 
 
-def _write(database: Database, kind: Kind, anew: list[dict[str, str]], pause: Pause) -> int:
+def _write(database: Database, kind: SealedKind, anew: list[dict[str, str]], pause: Pause) -> int:
     written = 0
     for start in range(0, len(anew), WRITTEN_AT_ONCE):
         chunk = anew[start : start + WRITTEN_AT_ONCE]
@@ -358,7 +357,7 @@ def _retain(tx: Tx, keys: SecretKeys, key_id: str) -> None:
 def make_new_links(database: Database, keys: SecretKeys, *, pause: Pause = time.sleep) -> int:
     """Give every booking a link of the first key, and return how many got one: links that former keys made end, also
     while those keys are live. For a key that others may know, who could make the links of its bookings."""
-    after: store.Position | None = ()
+    after: store.RowPosition | None = ()
     count = 0
     while after is not None:
         with database.reading() as tx:

@@ -29,6 +29,7 @@ from booking_core.db import sql_files, tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Scan
 from booking_core.db.statements import Statement, as_json, rows_parameter
+from booking_core.db.unit_of_work import ColumnValues
 from booking_core.notifications import SEALED_FOR as SEALED_FOR_MAIL
 from booking_core.payments import stripe_accounts
 from booking_core.records import idempotency
@@ -38,7 +39,7 @@ LINK_KEY_PURPOSE = "link_key"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SealedKind:
     """A sealed column."""
 
     name: str
@@ -77,7 +78,7 @@ _ACCOUNT_ROW, _PAYMENT_ROW = ("organization_id",), ("organization_id", "booking_
 _endpoints, _stripe, _intents = tables.webhook_endpoints, tables.stripe_accounts, tables.payment_intents
 
 KINDS = (
-    Kind(
+    SealedKind(
         "webhook_secret",
         "webhook secrets",
         tables.webhook_secrets,
@@ -87,9 +88,9 @@ KINDS = (
         _LIVE,
         _ROW,
     ),
-    Kind("webhook_headers", "webhook headers", _endpoints, "headers_sealed", HEADERS_PURPOSE, _ROW, _HAS_HEADERS),
-    Kind("gift_card_code", "gift card codes", tables.gift_cards, "code_sealed", gift_codes.SEALED_FOR, _ROW),
-    Kind(
+    SealedKind("webhook_headers", "webhook headers", _endpoints, "headers_sealed", HEADERS_PURPOSE, _ROW, _HAS_HEADERS),
+    SealedKind("gift_card_code", "gift card codes", tables.gift_cards, "code_sealed", gift_codes.SEALED_FOR, _ROW),
+    SealedKind(
         "stored_answer",
         "stored answers",
         tables.idempotency,
@@ -99,9 +100,11 @@ KINDS = (
         None,
         ("created_at",),
     ),
-    Kind("mail", "mails", tables.mails, "message", SEALED_FOR_MAIL, _ROW, _IS_QUEUED, ("next_attempt_at",)),
-    Kind("stripe_account", "Stripe accounts", _stripe, "credentials_sealed", stripe_accounts.SEALED_FOR, _ACCOUNT_ROW),
-    Kind(
+    SealedKind("mail", "mails", tables.mails, "message", SEALED_FOR_MAIL, _ROW, _IS_QUEUED, ("next_attempt_at",)),
+    SealedKind(
+        "stripe_account", "Stripe accounts", _stripe, "credentials_sealed", stripe_accounts.SEALED_FOR, _ACCOUNT_ROW
+    ),
+    SealedKind(
         "client_secret",
         "client secrets of payments",
         _intents,
@@ -109,7 +112,7 @@ KINDS = (
         checkouts.SEALED_FOR,
         _PAYMENT_ROW,
     ),
-    Kind("link_key", "link keys", tables.link_keys, "key_sealed", LINK_KEY_PURPOSE, ("key_id",)),
+    SealedKind("link_key", "link keys", tables.link_keys, "key_sealed", LINK_KEY_PURPOSE, ("key_id",)),
 )
 GUEST_LINK = "guest_link"
 
@@ -122,21 +125,20 @@ _HEAD_LENGTH = len(SEALED_PREFIX) + 8
 _SAMPLED = 3
 """Values at each end of a kind: the first one, and two neighbours that show whether it is damaged."""
 
-Row = dict[str, Any]
-Position = tuple[Any, ...]
+RowPosition = tuple[Any, ...]
 
 
-def _head(kind: Kind) -> ColumnElement[str]:
+def _head(kind: SealedKind) -> ColumnElement[str]:
     """Return SQL for the version and the key id at the beginning of a sealed text, without reading all of it."""
     return func.substr(kind.sealed, literal_column("1"), literal_column(str(_HEAD_LENGTH)))
 
 
-def _is_kept(kind: Kind) -> ColumnElement[bool]:
+def _is_kept(kind: SealedKind) -> ColumnElement[bool]:
     """Return the SQL condition that there is a value: the text of a sent mail is deleted."""
     return kind.sealed != literal_column("''")
 
 
-def _has_other_key(kind: Kind) -> ColumnElement[bool]:
+def _has_other_key(kind: SealedKind) -> ColumnElement[bool]:
     return and_(_is_kept(kind), _head(kind) != bindparam("head", type_=Text))
 
 
@@ -149,7 +151,7 @@ def head(key_id: str) -> str:
 
 
 @lru_cache
-def _counts(kind: Kind) -> Statement:
+def _counts(kind: SealedKind) -> Statement:
     key_id = case(
         (
             kind.sealed.like(literal_column(f"'{SEALED_PREFIX}%'")),
@@ -160,7 +162,7 @@ def _counts(kind: Kind) -> Statement:
     return Statement(select(key_id, func.count()).where(_is_kept(kind)).group_by(literal_column("1")))
 
 
-def counts(tx: Tx, kind: Kind) -> dict[str, int]:
+def counts(tx: Tx, kind: SealedKind) -> dict[str, int]:
     """Return the number of values by key id; an empty id for texts that name none."""
     return {key_id: int(count) for key_id, count in tx.all(_counts(kind))}
 
@@ -177,7 +179,7 @@ def open_links(tx: Tx, at: int) -> dict[str, int]:
 
 
 @lru_cache
-def _edge(kind: Kind, *, last: bool) -> Statement:
+def _edge(kind: SealedKind, *, last: bool) -> Statement:
     order = [kind.table.c[name] for name in kind.indexed or kind.row]
     query = select(*(kind.table.c[name] for name in kind.row), kind.sealed).where(_is_kept(kind))
     if kind.in_use is not None:
@@ -187,7 +189,7 @@ def _edge(kind: Kind, *, last: bool) -> Statement:
     )
 
 
-def samples(tx: Tx, kind: Kind, at: int) -> dict[tuple[str, ...], str]:
+def samples(tx: Tx, kind: SealedKind, at: int) -> dict[tuple[str, ...], str]:
     """Return the first and the last values in use, by the row that each is sealed for: two look-ups."""
     rows = [row for last in (False, True) for row in tx.all(_edge(kind, last=last), at=at)]
     return {tuple(row[:-1]): row[-1] for row in rows}
@@ -214,16 +216,18 @@ def newest_link_key(tx: Tx, at: int) -> str | None:
 
 
 @lru_cache
-def _names(kind: Kind) -> tuple[str, ...]:
+def _names(kind: SealedKind) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*kind.key, *kind.row, kind.column)))
 
 
 @lru_cache
-def _others(kind: Kind) -> Scan:
+def _others(kind: SealedKind) -> Scan:
     return Scan(select(*(kind.table.c[name] for name in _names(kind))).where(_has_other_key(kind)), len(kind.key))
 
 
-def others(tx: Tx, kind: Kind, key_id: str, after: Position, limit: int) -> tuple[list[Row], Position | None]:
+def others(
+    tx: Tx, kind: SealedKind, key_id: str, after: RowPosition, limit: int
+) -> tuple[list[ColumnValues], RowPosition | None]:
     """Return values that the key of that id did not seal, in the order of their primary key, and the last position."""
     with tx.without_statement_timeout():
         rows, last = _others(kind).page(tx, after, limit, head=head(key_id))
@@ -231,11 +235,11 @@ def others(tx: Tx, kind: Kind, key_id: str, after: Position, limit: int) -> tupl
 
 
 @lru_cache
-def _count_others(kind: Kind) -> Statement:
+def _count_others(kind: SealedKind) -> Statement:
     return Statement(select(func.count()).select_from(kind.table).where(_has_other_key(kind)))
 
 
-def count_others(tx: Tx, kind: Kind, key_id: str) -> int:
+def count_others(tx: Tx, kind: SealedKind, key_id: str) -> int:
     """Return how many values the key of that id did not seal."""
     with tx.without_statement_timeout():
         row = tx.first(_count_others(kind), head=head(key_id))
@@ -243,7 +247,7 @@ def count_others(tx: Tx, kind: Kind, key_id: str) -> int:
 
 
 @lru_cache
-def _replace(kind: Kind) -> Statement:
+def _replace(kind: SealedKind) -> Statement:
     """Replaces a value only if it has not changed since it was read."""
 
     def build(dialect: Dialect) -> Any:
@@ -262,7 +266,7 @@ def _replace(kind: Kind) -> Statement:
     return Statement(build)
 
 
-def replace(tx: Tx, kind: Kind, anew: Sequence[Mapping[str, object]]) -> int:
+def replace(tx: Tx, kind: SealedKind, anew: Sequence[Mapping[str, object]]) -> int:
     """Write resealed values, and return how many: none that another transaction has changed since."""
     return tx.run(_replace(kind), anew=as_json(anew))
 
@@ -308,7 +312,7 @@ _HAS_FORMER_LINK = and_(
 _FORMER_LINKS = Scan(select(*(tables.bookings.c[name] for name in _ID)).where(_HAS_FORMER_LINK), len(_ID))
 
 
-def former_links(tx: Tx, key_id: str, after: Position, limit: int) -> tuple[list[Row], Position | None]:
+def former_links(tx: Tx, key_id: str, after: RowPosition, limit: int) -> tuple[list[ColumnValues], RowPosition | None]:
     """Return the bookings with a link of another key, and the last position."""
     with tx.without_statement_timeout():
         rows, last = _FORMER_LINKS.page(tx, after, limit, key_id=key_id)
@@ -324,6 +328,6 @@ def _new_links(dialect: Dialect) -> Any:
 _NEW_LINKS = Statement(_new_links)
 
 
-def make_new_links(tx: Tx, key_id: str, bookings: Sequence[Row]) -> int:
+def make_new_links(tx: Tx, key_id: str, bookings: Sequence[ColumnValues]) -> int:
     """Give the bookings links of this key. Their guests' former links become invalid."""
     return tx.run(_NEW_LINKS, key_id=key_id, wanted=as_json(bookings))

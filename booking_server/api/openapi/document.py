@@ -21,27 +21,26 @@ from booking_core.base.errors import BookingError
 from booking_core.models import docstrings
 from booking_core.models.base import Resource
 from booking_core.models.errors import ErrorDetail
+from booking_core.models.json import JsonObject
 from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import STORED_REFUSALS, Answer
 from booking_server.api import errors
 from booking_server.api.dependencies import ApiRouter, ServiceDep, credentials_of
-from booking_server.api.errors import KEY_REFUSALS, REQUEST_ID, Refusal, examples_of, refusals
+from booking_server.api.errors import KEY_REFUSALS, REQUEST_ID, DeclaredRefusal, examples_of, refusals
 from booking_server.api.openapi import data
-from booking_server.api.parameters import Query
-
-Json = dict[str, Any]
+from booking_server.api.parameters import QueryParameters
 
 _API = "/api/v1/"
 
 
-def generator(app: FastAPI) -> Callable[[], Json]:
+def generator(app: FastAPI) -> Callable[[], JsonObject]:
     """Return the function that replaces `app.openapi`, as in FastAPI's "Extending OpenAPI"."""
 
-    def openapi() -> Json:
+    def openapi() -> JsonObject:
         from booking_server.api.openapi import webhooks  # its models are for the document only
 
         if not app.openapi_schema:
-            _describe_queries(Query)
+            _describe_queries(QueryParameters)
             with warnings.catch_warnings():
                 # FastAPI ignores this warning about the alias that it adds to a body, but our models are built here.
                 warnings.simplefilter("ignore", UnsupportedFieldAttributeWarning)
@@ -62,7 +61,7 @@ def generator(app: FastAPI) -> Callable[[], Json]:
     return openapi
 
 
-def _describe_queries(model: type[Query]) -> None:
+def _describe_queries(model: type[QueryParameters]) -> None:
     """Describe parameters by their docstrings: FastAPI reads the fields of a parameter model, and not its schema."""
     for name, text in docstrings.of_fields(model).items():
         model.model_fields[name].description = text
@@ -70,12 +69,12 @@ def _describe_queries(model: type[Query]) -> None:
         _describe_queries(subclass)
 
 
-def rendered(document: Json) -> bytes:
+def rendered(document: JsonObject) -> bytes:
     """Return the document as it is served and kept in the repository."""
     return orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n"
 
 
-def complete(document: Json) -> Json:
+def complete(document: JsonObject) -> JsonObject:
     """Return the document with the facts that hold for all operations of the API; other operations stay unchanged."""
     document = _with_page_names(document)
     document["info"]["x-changelog"] = data.CHANGES
@@ -101,17 +100,17 @@ def complete(document: Json) -> Json:
     return document
 
 
-def _with_page_names(document: Json) -> Json:
+def _with_page_names(document: JsonObject) -> JsonObject:
     """Return the document with plain names of pages: `Page[Booking]` is BookingPage, `EventPage[Event]` EventPage."""
     text = re.sub(rb"(?<=[/\"])\w*Page_(\w+)_(?=\")", rb"\1Page", orjson.dumps(document))
-    renamed: Json = orjson.loads(text)
+    renamed: JsonObject = orjson.loads(text)
     return renamed
 
 
 # Operations ----------------------------------------------------------------------------------------------------------
 
 
-def _complete_operation(operation: Json, method: str, path: str, components: Json) -> None:
+def _complete_operation(operation: JsonObject, method: str, path: str, components: JsonObject) -> None:
     schemas = components["schemas"]
     scopes = [scope for requirement in operation.get("security", ()) for scope in requirement["bearer"]]
     is_public = "security" not in operation
@@ -137,7 +136,7 @@ def _complete_operation(operation: Json, method: str, path: str, components: Jso
             operation["responses"][status]["headers"] |= _header_refs({"etag": "ETag"})
 
 
-def _complete_parameters(operation: Json, common: Json) -> bool:
+def _complete_parameters(operation: JsonObject, common: JsonObject) -> bool:
     """Name the shared parameters by reference, and return whether the operation takes an Idempotency-Key.
 
     Args:
@@ -156,7 +155,7 @@ def _complete_parameters(operation: Json, common: Json) -> bool:
     return takes_key
 
 
-def _parameter(parameter: Json) -> Json:
+def _parameter(parameter: JsonObject) -> JsonObject:
     """Return the parameter with its description once, its example beside its schema, and without the type null."""
     schema = _tidied(_without_null(parameter["schema"]))
     schema.pop("description", None)
@@ -164,12 +163,12 @@ def _parameter(parameter: Json) -> Json:
     return parameter | {"schema": schema} | ({"example": examples[0]} if examples else {})
 
 
-def _idempotency_key(parameter: Json) -> Json:
+def _idempotency_key(parameter: JsonObject) -> JsonObject:
     described = _parameter(parameter)
     return described | {"required": described["schema"].pop("x-required")}
 
 
-def _complete_body(operation: Json) -> None:
+def _complete_body(operation: JsonObject) -> None:
     """Name the one example of a body `example`, and drop the default of a body that may be absent."""
     media = operation["requestBody"]["content"]["application/json"]
     media["example"] = media.pop("examples")["default"]["value"]
@@ -177,7 +176,7 @@ def _complete_body(operation: Json) -> None:
         media["schema"].pop(repeated, None)
 
 
-def _without_null(schema: Json) -> Json:
+def _without_null(schema: JsonObject) -> JsonObject:
     """Return the schema of a parameter that may be absent, but never null."""
     if "anyOf" not in schema:
         return schema
@@ -187,12 +186,12 @@ def _without_null(schema: Json) -> Json:
 
 
 def _common(
-    operation: Json, method: str, path: str, scopes: Sequence[str], malformed: BookingError, *, is_public: bool
-) -> list[Refusal]:
+    operation: JsonObject, method: str, path: str, scopes: Sequence[str], malformed: BookingError, *, is_public: bool
+) -> list[DeclaredRefusal]:
     """Return the refusals of the checks that every operation of this kind makes, in their order (decision R1)."""
     if is_public:
         return [kinds.RateLimited, kinds.HeadersTooLarge]
-    common: list[Refusal] = [*KEY_REFUSALS, kinds.RateLimited, kinds.AppNotEnabled, kinds.PlanUpgradeRequired]
+    common: list[DeclaredRefusal] = [*KEY_REFUSALS, kinds.RateLimited, kinds.AppNotEnabled, kinds.PlanUpgradeRequired]
     if scopes:
         common.append(kinds.InsufficientScope(Scope(scopes[0])))
     writes = method != "get"
@@ -209,7 +208,7 @@ def _common(
     return [*common, kinds.HeadersTooLarge, kinds.Unavailable]
 
 
-def _malformed(operation: Json, schemas: Json) -> BookingError:
+def _malformed(operation: JsonObject, schemas: JsonObject) -> BookingError:
     """Return the refusal of a parameter that is empty, or of a body without its required fields."""
     query = [parameter["name"] for parameter in operation["parameters"] if parameter.get("in") == "query"]
     if query:
@@ -226,7 +225,9 @@ def _malformed(operation: Json, schemas: Json) -> BookingError:
 # Responses -----------------------------------------------------------------------------------------------------------
 
 
-def _complete_responses(operation: Json, common: Iterable[Refusal], schemas: Json, *, is_stored: bool) -> None:
+def _complete_responses(
+    operation: JsonObject, common: Iterable[DeclaredRefusal], schemas: JsonObject, *, is_stored: bool
+) -> None:
     responses = operation["responses"]
     invalid = responses.get("422", {}).get("content", {}).get("application/json", {}).get("schema", {})
     if invalid.get("$ref", "").endswith("/HTTPValidationError"):
@@ -257,7 +258,7 @@ _HEADERS_OF: Mapping[type[BookingError], Mapping[str, str]] = {
 """Additional headers of a response, by their component."""
 
 
-def _refused(status: int, examples: Json, *, is_stored: bool = False) -> Json:
+def _refused(status: int, examples: JsonObject, *, is_stored: bool = False) -> JsonObject:
     """Return the response of refusals with the examples of their codes."""
     refused = [_KINDS[status, code] for code in examples]
     headers = _headers(
@@ -267,7 +268,7 @@ def _refused(status: int, examples: Json, *, is_stored: bool = False) -> Json:
     return _error_response([f"- `{kind.code}`: {kind.message}" for kind in refused], headers, examples)
 
 
-def _error_response(lines: Sequence[str], headers: Json, examples: Json) -> Json:
+def _error_response(lines: Sequence[str], headers: JsonObject, examples: JsonObject) -> JsonObject:
     """Return a response with the error body as its schema, and the codes that it can have there.
 
     The codes are next to the reference and not in `allOf`. So generated clients have one class of errors, and its
@@ -282,13 +283,13 @@ def _error_response(lines: Sequence[str], headers: Json, examples: Json) -> Json
     return {"description": "\n".join(lines), "headers": headers, "content": content}
 
 
-def _with_fields(error: Json) -> Json:
+def _with_fields(error: JsonObject) -> JsonObject:
     if "details" not in error:
         return error
     return error | {"details": [{"field": None} | detail for detail in error["details"]]}
 
 
-def _success(response: Json, schemas: Json, *, is_stored: bool, is_walked: bool) -> Json:
+def _success(response: JsonObject, schemas: JsonObject, *, is_stored: bool, is_walked: bool) -> JsonObject:
     documented = {"description": response["description"], "headers": _headers(is_stored=is_stored)}
     if content := response.get("content"):
         schema = content["application/json"]["schema"]
@@ -300,7 +301,7 @@ def _success(response: Json, schemas: Json, *, is_stored: bool, is_walked: bool)
     return documented
 
 
-def _example(model: str, schemas: Json, *, is_walked: bool) -> Any:
+def _example(model: str, schemas: JsonObject, *, is_walked: bool) -> Any:
     example = _example_of(model, schemas)
     if example is not None:
         return example
@@ -311,17 +312,17 @@ def _example(model: str, schemas: Json, *, is_walked: bool) -> Any:
     return page | {"resume_cursor": data.CURSOR} if model == "EventPage" else page
 
 
-def _example_of(model: str, schemas: Json) -> Any:
+def _example_of(model: str, schemas: JsonObject) -> Any:
     """Return the example of a model, from the data file or from the model itself."""
     examples = schemas.get(model, {}).get("examples", [None])
     return data.examples()["resources"].get(model, examples[0])
 
 
-def _component(name: str) -> Json:
+def _component(name: str) -> JsonObject:
     return {"$ref": f"#/components/responses/{name}"}
 
 
-def _internal_error() -> Json:
+def _internal_error() -> JsonObject:
     body = orjson.loads(errors.internal(REQUEST_ID).body)
     return _error_response([f"- `{body['code']}`: {body['error']}"], _headers(), {body["code"]: {"value": body}})
 
@@ -342,7 +343,7 @@ _SHARED: Mapping[int, tuple[str, Sequence[type[BookingError]]]] = {
 # Webhooks ------------------------------------------------------------------------------------------------------------
 
 
-def _complete_webhook(operation: Json, kind: str) -> None:
+def _complete_webhook(operation: JsonObject, kind: str) -> None:
     operation["security"] = []
     if kind in data.examples()["event_data"]:
         # Not declared with the body: FastAPI drops null fields of an example.
@@ -356,7 +357,7 @@ def _complete_webhook(operation: Json, kind: str) -> None:
 # Components ----------------------------------------------------------------------------------------------------------
 
 
-def _headers(*more: Mapping[str, str], is_stored: bool = False) -> Json:
+def _headers(*more: Mapping[str, str], is_stored: bool = False) -> JsonObject:
     """Return the headers that every response has, and more: their components by name."""
     names = dict(_HEADERS_EVERYWHERE) | ({"Idempotent-Replayed": "IdempotentReplayed"} if is_stored else {})
     for headers in more:
@@ -364,7 +365,7 @@ def _headers(*more: Mapping[str, str], is_stored: bool = False) -> Json:
     return _header_refs({name: names[name] for name in sorted(names, key=str.lower)})
 
 
-def _header_refs(components: Mapping[str, str]) -> Json:
+def _header_refs(components: Mapping[str, str]) -> JsonObject:
     """Return references to header components, by the header's name."""
     return {name: {"$ref": f"#/components/headers/{component}"} for name, component in components.items()}
 

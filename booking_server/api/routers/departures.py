@@ -25,7 +25,7 @@ availability = ApiRouter(prefix="/api/v1/availability", tags=["Availability"])
 AvailabilityReader = Annotated[Caller, Security(authorize, scopes=[Scope.AVAILABILITY_READ])]
 
 
-class AvailabilityQuery(parameters.Query):
+class AvailabilityQuery(parameters.QueryParameters):
     """The window of days, and the experience."""
 
     experience_id: QueryId | None = None
@@ -55,7 +55,7 @@ def list_availability(caller: AvailabilityReader, tx: ReadTx, query: Annotated[A
 router = ApiRouter(prefix="/api/v1/departures", tags=["Departures"])
 
 
-class DepartureQuery(parameters.Query):
+class DepartureQuery(parameters.QueryParameters):
     """The day, and the experience."""
 
     day: Day = pydantic.Field(alias="date")

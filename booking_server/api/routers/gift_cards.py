@@ -31,7 +31,7 @@ class GiftCardQuery(ListQuery):
     """Only cards changed at or after it."""
 
 
-class IncludeQuery(parameters.Query):
+class IncludeQuery(parameters.QueryParameters):
     """Fields that are omitted unless the request names them."""
 
     include: Text | None = pydantic.Field(None, examples=["code"])

@@ -5,7 +5,7 @@ from functools import lru_cache
 import orjson
 
 from booking_core import organizations
-from booking_core.base.context import ApiKey, Organization
+from booking_core.base.context import CallerKey, Organization
 from booking_core.models.organizations import Me
 from booking_core.organizations import keys
 from booking_server.api.dependencies import AnyCaller, ApiRouter
@@ -26,7 +26,7 @@ def get_me(caller: AnyCaller) -> object:
 
 # Both are the same ones again and again, and nothing else is shown.
 @lru_cache(maxsize=1024)
-def _body(organization: Organization, key: ApiKey) -> bytes:
+def _body(organization: Organization, key: CallerKey) -> bytes:
     return orjson.dumps(
         {"organization": organizations.present(organization), "key": keys.present(key, organization.zone)}
     )

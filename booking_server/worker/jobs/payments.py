@@ -29,11 +29,11 @@ CHECKS_IN_FLIGHT_MAX = 32
 CHECKS_OF_ONE_MAX = 8
 """Calls at once for one organization: the others have the rest while its calls hang."""
 
-Answer = tuple[PaymentCheck, IntentUpdate]
-Result = tuple[PaymentCheck, IntentUpdate | None]
+StripeAnswer = tuple[PaymentCheck, IntentUpdate]
+CheckResult = tuple[PaymentCheck, IntentUpdate | None]
 
 
-class PaymentCheckJob(LeaseJob[PaymentCheck, Result]):
+class PaymentCheckJob(LeaseJob[PaymentCheck, CheckResult]):
     """Looks up the payments whose checks are due, of all organizations, and cancels the payments of abandoned
     checkouts."""
 
@@ -49,7 +49,7 @@ class PaymentCheckJob(LeaseJob[PaymentCheck, Result]):
     def _claim(self, tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> Processed[PaymentCheck]:
         return checkouts.claim(tx, self._installation, organization_id, booking_ids)
 
-    async def carry_out(self, unit: Sequence[PaymentCheck]) -> Result:
+    async def carry_out(self, unit: Sequence[PaymentCheck]) -> CheckResult:
         """Return the state of a payment; without an answer the check is due again when its lease has expired."""
         (check,) = unit
         intents = self._of_sandboxes if check.is_of_sandbox else self._intents
@@ -61,7 +61,7 @@ class PaymentCheckJob(LeaseJob[PaymentCheck, Result]):
             log.warning(text, check.intent_id, check.booking_id, error)
             return check, None
 
-    async def settle(self, finished: "Sequence[asyncio.Future[Result]]") -> None:
+    async def settle(self, finished: "Sequence[asyncio.Future[CheckResult]]") -> None:
         """Record the states, one payment after the other: a failure affects no other payment."""
         for future in finished:
             if error := future.exception():
@@ -72,7 +72,7 @@ class PaymentCheckJob(LeaseJob[PaymentCheck, Result]):
             if update is not None:
                 await self.checks.settle_each([(check, update)], self._record, _row_of_check)
 
-    def _record(self, tx: Tx, answers: Sequence[Answer]) -> None:
+    def _record(self, tx: Tx, answers: Sequence[StripeAnswer]) -> None:
         tx.limit_lock_waits(LOCK_WAIT_MS)
         for check, update in answers:
             checkouts.settle(tx, self._installation, check, update)
@@ -84,7 +84,7 @@ class PaymentCheckJob(LeaseJob[PaymentCheck, Result]):
             await self._intents.aclose()
 
 
-def _row_of_check(answer: Answer) -> tuple[str, str]:
+def _row_of_check(answer: StripeAnswer) -> tuple[str, str]:
     return answer[0].organization_id, answer[0].booking_id
 
 

@@ -18,10 +18,10 @@ from booking_core.base.clock import DAY, HOUR, MINUTE, SECOND, elapsed_s, has_pa
 from booking_core.base.repeated_log import RepeatedLog
 from booking_core.base.settings import Settings
 from booking_core.bookings import storefront
-from booking_core.db.due import DueRow, DueRows, Owner, Page, Processed
+from booking_core.db.due import DuePage, DueRow, DueRows, Owner, Processed
 from booking_core.db.engine import Database, Tx
 from booking_core.records import events, idempotency, parked, retention_clock
-from booking_core.records.retention_clock import Measured, Reading
+from booking_core.records.retention_clock import ClockReading, Measured
 from booking_server.worker.jobs.periodic import FailureIsolation, Job
 from booking_server.worker.jobs.sweep import Sweep
 
@@ -59,8 +59,8 @@ class Kind:
         found = self.examine(tx, after=after, limit=limit, until=self.before() - 1)
         return [Owner(owner.id, owner.is_due) for owner in found]  # without the clocks of sandboxes
 
-    def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> Page:
-        return Page([DueRow(0, organization_id)], None)
+    def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> DuePage:
+        return DuePage([DueRow(0, organization_id)], None)
 
     def delete(self, tx: Tx, organization_id: str, limit: int) -> int:
         return self.purge(tx, organization_id, before=self.before(), limit=limit)
@@ -188,11 +188,11 @@ class RetentionJob(Job):
     async def _advance_clock(self) -> None:
         elapsed_s = self._elapsed_s()
         advance = lambda tx: retention_clock.advance(tx, self._measured, elapsed_s)  # noqa: E731
-        reading: Reading = await asyncio.to_thread(self._database.write, advance)
+        reading: ClockReading = await asyncio.to_thread(self._database.write, advance)
         self._measured, self.at = reading.measured, reading.at
         self._log_difference(reading)
 
-    def _log_difference(self, reading: Reading) -> None:
+    def _log_difference(self, reading: ClockReading) -> None:
         """Log when the clock runs ahead of the retention clock, and when the two agree again."""
         is_ahead = reading.behind > DAY
         if is_ahead and not self._is_clock_ahead:

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 from booking_core.base.errors import Unavailable, is_outage
-from booking_core.db.due import NIL_ID, DueRow, DueWork, Owner, Page, Processed
+from booking_core.db.due import NIL_ID, DuePage, DueRow, DueWork, Owner, Processed
 from booking_core.db.engine import Database, Tx
 from booking_core.records import parked
 from booking_core.records.parked import ParkedRow
@@ -40,7 +40,7 @@ Process = Callable[[Tx, str, Sequence[str]], Processed[T]]
 
 
 @dataclass(slots=True)
-class Batch(Generic[T]):
+class SweepBatch(Generic[T]):
     """The rows of a batch that were processed, and their results."""
 
     done: list[str] = field(default_factory=list)
@@ -167,7 +167,7 @@ class Sweep(Generic[T]):
         if offset:
             tx.instant = tx.now() + offset
 
-    async def run_batch(self, organization_id: str, *, limit: int | None = None) -> Batch[T]:
+    async def run_batch(self, organization_id: str, *, limit: int | None = None) -> SweepBatch[T]:
         """Process the next due rows of an organization in one transaction, or if that fails one by one."""
         self._last_served = organization_id
         position = self._passes.setdefault(organization_id, _Pass())
@@ -175,14 +175,14 @@ class Sweep(Generic[T]):
         if not page.rows and position.after is not None:  # the pass has ended: the next one begins
             position.after = None
             page, known = await self._find(organization_id, position, limit or self._limit)
-        batch: Batch[T] = Batch()
+        batch: SweepBatch[T] = SweepBatch()
         if not _waits(known, organization_id):
             await self._process_keys(organization_id, [row.key for row in page.rows], known, batch)
             batch.has_more = self._advance(organization_id, page, batch)
         return batch
 
-    async def _find(self, organization_id: str, position: _Pass, limit: int) -> tuple[Page, Mapping[str, ParkedRow]]:
-        def read(tx: Tx) -> tuple[Page, Mapping[str, ParkedRow]]:
+    async def _find(self, organization_id: str, position: _Pass, limit: int) -> tuple[DuePage, Mapping[str, ParkedRow]]:
+        def read(tx: Tx) -> tuple[DuePage, Mapping[str, ParkedRow]]:
             self._set_clock(tx, organization_id)
             page = self._work.find(tx, organization_id, after=position.after, limit=limit)
             subjects = [*(row.key for row in page.rows), organization_id]
@@ -190,7 +190,7 @@ class Sweep(Generic[T]):
 
         return await asyncio.to_thread(self._database.read, read)
 
-    def _advance(self, organization_id: str, page: Page, batch: Batch[T]) -> bool:
+    def _advance(self, organization_id: str, page: DuePage, batch: SweepBatch[T]) -> bool:
         """Move the pass past the rows that were tried, and return whether the organization continues in this turn."""
         position = self._passes[organization_id]
         position.has_left |= bool(batch.left)
@@ -206,7 +206,7 @@ class Sweep(Generic[T]):
     # One batch ---------------------------------------------------------------------------------------------------
 
     async def _process_keys(
-        self, organization_id: str, found: Sequence[str], known: Mapping[str, ParkedRow], batch: Batch[T]
+        self, organization_id: str, found: Sequence[str], known: Mapping[str, ParkedRow], batch: SweepBatch[T]
     ) -> None:
         """Process the rows that do not wait in one transaction, or if that fails one by one."""
         keys = [key for key in found if not _waits(known, key)]
@@ -222,7 +222,7 @@ class Sweep(Generic[T]):
                 return
 
     async def _try(
-        self, organization_id: str, keys: Sequence[str], known: Mapping[str, ParkedRow], batch: Batch[T]
+        self, organization_id: str, keys: Sequence[str], known: Mapping[str, ParkedRow], batch: SweepBatch[T]
     ) -> Exception | None:
         """Process rows in one transaction, and return its error, unless the database is unavailable for all."""
 
@@ -242,7 +242,7 @@ class Sweep(Generic[T]):
         self._failures.pop(organization_id, None)
         return None
 
-    async def _fail(self, organization_id: str, key: str, error: Exception, batch: Batch[T]) -> None:
+    async def _fail(self, organization_id: str, key: str, error: Exception, batch: SweepBatch[T]) -> None:
         """Park a row, and with the last of many that failed in a row its organization."""
         await self.park(organization_id, key, error)
         self._failures[organization_id] += 1

@@ -10,13 +10,13 @@ from support.world import NOON
 from booking_core.base.context import Organization
 from booking_core.base.languages import language
 from booking_core.notifications import calendar
-from booking_core.notifications.summary import BookingDetails
+from booking_core.notifications.summary import MailBooking
 
 SECOND = 1_000_000
 
 
-def booking(**over: object) -> BookingDetails:
-    row: dict[str, object] = dict.fromkeys(BookingDetails._fields)
+def booking(**over: object) -> MailBooking:
+    row: dict[str, object] = dict.fromkeys(MailBooking._fields)
     row |= {
         "id": "7a1c9e54-3b0d-4f6a-9d3e-1c5b8a2f4e60",
         "booking_number": 1042,
@@ -28,7 +28,7 @@ def booking(**over: object) -> BookingDetails:
         "created_at": NOON - 10 * SECOND,
         "updated_at": NOON - 10 * SECOND,
     }
-    return BookingDetails(**(row | over))  # type: ignore[arg-type]
+    return MailBooking(**(row | over))  # type: ignore[arg-type]
 
 
 def raw(organization: Organization, **over: object) -> bytes:

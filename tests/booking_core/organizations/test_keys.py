@@ -8,40 +8,40 @@ from support.threads import together
 from support.world import DAY, HOUR, World
 
 from booking_core.base import clock
-from booking_core.base.context import ApiKey, Organization
+from booking_core.base.context import CallerKey, Organization
 from booking_core.base.errors import ApiKeyExpired, ApiKeyRevoked, Conflict, Malformed, NotFound
 from booking_core.db import tables
-from booking_core.models.organizations import ApiKey as WireApiKey
+from booking_core.models.organizations import CallerKey as WireApiKey
 from booking_core.models.scopes import READ_SCOPES, Scope
 from booking_core.organizations import keys
 
 
-def create(world: World, **fields: Any) -> tuple[ApiKey, str]:
+def create(world: World, **fields: Any) -> tuple[CallerKey, str]:
     named = {"name": "Channel manager"} | fields
     return world.database.write(lambda tx: keys.create(tx, world.organization, **named, now=world.clock()))
 
 
-def get(world: World, key_id: str) -> ApiKey:
+def get(world: World, key_id: str) -> CallerKey:
     return world.database.read(lambda tx: keys.get(tx, key_id))[0]
 
 
-def rotate(world: World, key: ApiKey, overlap: int = DAY) -> tuple[ApiKey, str, Organization]:
+def rotate(world: World, key: CallerKey, overlap: int = DAY) -> tuple[CallerKey, str, Organization]:
     return world.database.write(lambda tx: keys.rotate(tx, key.id, overlap=overlap, now=world.clock()))
 
 
-def revoke(world: World, key: ApiKey) -> ApiKey:
+def revoke(world: World, key: CallerKey) -> CallerKey:
     return world.database.write(lambda tx: keys.revoke(tx, key.id, now=world.clock()))[0]
 
 
-def expire(world: World, key: ApiKey, at: int) -> ApiKey:
+def expire(world: World, key: CallerKey, at: int) -> CallerKey:
     return world.database.write(lambda tx: keys.expire(tx, key.id, at=at, now=world.clock()))[0]
 
 
-def identify(world: World, text: str) -> ApiKey:
+def identify(world: World, text: str) -> CallerKey:
     return world.database.read(lambda tx: keys.identify(tx, text, world.installation)).key
 
 
-def fill(world: World, **fields: Any) -> list[ApiKey]:
+def fill(world: World, **fields: Any) -> list[CallerKey]:
     return [create(world, **fields)[0] for _ in range(20)]
 
 
@@ -159,7 +159,7 @@ def test_a_prefix_of_two_keys_names_neither(world: World) -> None:
     assert refused.value.reason == "ambiguous_prefix"
 
 
-def change(world: World, key: ApiKey, **fields: Any) -> ApiKey:
+def change(world: World, key: CallerKey, **fields: Any) -> CallerKey:
     return world.database.write(lambda tx: keys.update(tx, key.id, **fields, now=world.clock()))[0]
 
 

@@ -14,7 +14,7 @@ from support.world import NOON
 
 from booking_core.notifications import ClaimedMail, MailOutcome, MailResult
 from booking_server.adapters import smtp
-from booking_server.adapters.smtp import FileMailer, Report, SmtpMailer, SmtpServer
+from booking_server.adapters.smtp import FileMailer, MailReport, SmtpMailer, SmtpServer
 
 SENDER = "office@book.example"
 
@@ -55,7 +55,7 @@ def send(
     return sorted((each.claimed.id[-1], each.outcome, each.error) for each in asyncio.run(run()))
 
 
-def report_to(results: list[MailResult]) -> Report:
+def report_to(results: list[MailResult]) -> MailReport:
     async def report(new: Sequence[MailResult]) -> None:
         results.extend(new)
 

@@ -79,7 +79,7 @@ def raised_by(model: type[BaseModel]) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def raised() -> set[str]:
     describe()  # it imports every router
-    models = [*subclasses(base.Request), *subclasses(parameters.Query)]
+    models = [*subclasses(base.Request), *subclasses(parameters.QueryParameters)]
     assert len(models) > 25
     return {"json_invalid", *(kind for model in models for kind in raised_by(model))}
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from booking_core.base.errors import Malformed
 from booking_server.fastapi_ext import resolver
-from booking_server.fastapi_ext.resolver import Plan
+from booking_server.fastapi_ext.resolver import CallPlan
 
 
 class Filters(BaseModel):
@@ -23,13 +23,13 @@ def listed(query: Annotated[Filters, Query()]) -> Filters:
     return query
 
 
-def ask(plan: Plan, text: str) -> Any:
+def ask(plan: CallPlan, text: str) -> Any:
     scope = {"type": "http", "query_string": text.encode(), "headers": [], "path_params": {}}
     return plan.run(Request(scope), None, {})
 
 
-def a_plan() -> Plan:
-    return Plan(get_dependant(path="/", call=listed), (), {})
+def a_plan() -> CallPlan:
+    return CallPlan(get_dependant(path="/", call=listed), (), {})
 
 
 def test_the_same_query_text_is_read_once() -> None:
@@ -79,4 +79,4 @@ def with_plain_body(body: Filters) -> None: ...
 @pytest.mark.parametrize("operation", [with_yield, with_cookie, with_two_models, with_plain_body])
 def test_a_declaration_that_a_plan_does_not_cover_is_refused(operation: Any) -> None:
     with pytest.raises(TypeError, match="use a plain APIRouter"):
-        Plan(get_dependant(path="/", call=operation), (), {})
+        CallPlan(get_dependant(path="/", call=operation), (), {})

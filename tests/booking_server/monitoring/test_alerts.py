@@ -24,7 +24,7 @@ from booking_server.adapters.smtp import SmtpMailer, SmtpServer
 from booking_server.adapters.webhook_client import WebhookSender
 from booking_server.cells.slots import CellsMonitor
 from booking_server.monitoring.exposition import render
-from booking_server.monitoring.metrics import Installation, Metrics
+from booking_server.monitoring.metrics import InstallationMetrics, Metrics
 from booking_server.worker.jobs import periodic_jobs
 from booking_server.worker.jobs.mail import MailJob
 from booking_server.worker.process import Worker
@@ -50,7 +50,7 @@ def exported(world: World) -> set[str]:
     metrics.observe_executors([], lambda: 0)
     jobs = periodic_jobs(settings, world.database, world.installation)
     metrics.worker = Worker(settings, world.database, world.installation, WebhookSender(settings), jobs)
-    with closing(Installation(settings, world.database)) as installation:
+    with closing(InstallationMetrics(settings, world.database)) as installation:
         text = render([*metrics.registry.collect(), *installation.read()]).decode()
     text += asyncio.run(CellsMonitor(settings, []).exposition()).decode()
     families = dict(line.split()[2:4] for line in text.splitlines() if line.startswith("# TYPE"))

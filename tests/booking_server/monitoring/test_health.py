@@ -28,8 +28,8 @@ from booking_server.monitoring.health import (
     OK,
     STALLED_S,
     Health,
+    HealthParts,
     Part,
-    Parts,
     Polled,
     Status,
     announcing,
@@ -137,7 +137,7 @@ def set_revision(database: Database, revision: str) -> None:
 # Bounds ------------------------------------------------------------------------------------------------------------
 
 
-def polled(function: Callable[[], dict[str, Part]], elapsed: Elapsed, timeout_s: float) -> Polled[Parts]:
+def polled(function: Callable[[], dict[str, Part]], elapsed: Elapsed, timeout_s: float) -> Polled[HealthParts]:
     on_failure = failed("database", Status.FAILED, timeout_s)
     return Polled("database", function, on_failure, timeout_s=timeout_s, kept_s=KEPT_S, clock=elapsed)
 

@@ -23,7 +23,7 @@ from booking_core.models.webhooks import AttemptError
 from booking_core.upkeep import worker_heartbeats
 from booking_server.app import create_app
 from booking_server.monitoring.exposition import Processes, render
-from booking_server.monitoring.metrics import Installation, Metrics
+from booking_server.monitoring.metrics import InstallationMetrics, Metrics
 
 TOKEN = "a-token-of-the-metrics"
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -41,7 +41,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 def installation(database: Database, **settings: Any) -> Samples:
     """Return the metrics of the installation as they are now."""
     own = Settings(database_url=database.url.render_as_string(hide_password=False), secret_key=SECRET, **settings)
-    with closing(Installation(own, database)) as read:
+    with closing(InstallationMetrics(own, database)) as read:
         return parsed(render(read.read()).decode())
 
 
@@ -244,7 +244,7 @@ def test_secret_keys_that_open_nothing_are_reported(world: World, database: Data
     world.insert(tables.gift_cards, **code, **amounts)
     assert value(installation(database), "booking_secret_keys_valid") == 1
     url = database.url.render_as_string(hide_password=False)
-    with closing(Installation(Settings(database_url=url, secret_key=NEWER_SECRET), database)) as read:
+    with closing(InstallationMetrics(Settings(database_url=url, secret_key=NEWER_SECRET), database)) as read:
         assert value(parsed(render(read.read()).decode()), "booking_secret_keys_valid") == 0
 
 
@@ -253,6 +253,6 @@ def test_without_a_database_the_process_is_still_measured(database: Database, mo
         raise OSError("away")
 
     monkeypatch.setattr(database.driver, "connect", connect)
-    with closing(Installation(Settings(secret_key=SECRET), database)) as read:
+    with closing(InstallationMetrics(Settings(secret_key=SECRET), database)) as read:
         found = asyncio.run(read.families())
     assert [(each.name, each.samples[0].value) for each in found] == [("booking_database_up", 0)]

@@ -29,7 +29,7 @@ from booking_core.notifications import ClaimedMail, Mailbox, MailOutcome, MailRe
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
 from booking_core.records import retention_clock
 from booking_core.records.outbox import OutboxKind
-from booking_server.adapters.smtp import Report
+from booking_server.adapters.smtp import MailReport
 from booking_server.worker.jobs import periodic_jobs
 from booking_server.worker.jobs.mail import WRITE_BATCH, MailJob
 from booking_server.worker.jobs.payments import CHECKS_OF_ONE_MAX, PaymentCheckJob, RefundJob
@@ -280,7 +280,7 @@ class NoMailer:
 
     delivers = True
 
-    async def send(self, mails: Sequence[ClaimedMail], report: Report) -> None:
+    async def send(self, mails: Sequence[ClaimedMail], report: MailReport) -> None:
         raise NotImplementedError
 
 
@@ -607,7 +607,7 @@ def test_mails_that_hang_for_one_organization_leave_a_connection_for_another(nei
     class HangingMailer:
         delivers = True
 
-        async def send(self, mails: Sequence[ClaimedMail], report: Report) -> None:
+        async def send(self, mails: Sequence[ClaimedMail], report: MailReport) -> None:
             if mails[0].organization_id == neighbours.large.org:
                 await released.wait()
             else:
@@ -629,7 +629,7 @@ def test_a_mail_waits_for_two_batches_of_what_another_organization_owes(neighbou
     class Mailing:
         delivers = True
 
-        async def send(self, mails: Sequence[ClaimedMail], report: Report) -> None:
+        async def send(self, mails: Sequence[ClaimedMail], report: MailReport) -> None:
             if mails[0].organization_id == neighbours.small.org:
                 left.append(len(neighbours.left(case, neighbours.large)))
                 sent.set()

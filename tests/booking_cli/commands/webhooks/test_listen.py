@@ -25,7 +25,7 @@ from booking_cli.client.event_feed import Feed, FeedEvent, Position, parse_event
 from booking_cli.client.webhook_secrets import Secrets
 from booking_cli.commands.webhooks import listen_view, receiver
 from booking_cli.commands.webhooks.listen_view import Screen, View
-from booking_cli.commands.webhooks.receiver import Attempt, Forwarder, Result
+from booking_cli.commands.webhooks.receiver import Forwarder, ReceivedDelivery, ReceiverResult
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_core.base import tokens
@@ -582,27 +582,27 @@ def screen(recorded_terminal: RecordedTerminal) -> Callable[..., tuple[View, Cal
     return make
 
 
-def forwarded(kind: str, outcome: str, answer: Result, attempt: int = 1) -> Attempt:
+def forwarded(kind: str, outcome: str, answer: ReceiverResult, attempt: int = 1) -> ReceivedDelivery:
     at = datetime.fromisoformat("2026-11-21T13:00:00+01:00")
     event = FeedEvent("0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07", kind, 1, at.isoformat(), b"{}")
-    return Attempt(at, event, "d1", attempt, answer, outcome, pause_s=4.0)
+    return ReceivedDelivery(at, event, "d1", attempt, answer, outcome, pause_s=4.0)
 
 
 @pytest.mark.parametrize("kind", EventType)
 def test_the_line_of_every_event_fits_80_columns(screen: Callable[..., Any], kind: EventType) -> None:
     view, shown = screen()
-    view.attempt(forwarded(kind, "accepted", Result(200, "ok", None, 9999)))
+    view.attempt(forwarded(kind, "accepted", ReceiverResult(200, "ok", None, 9999)))
     line = shown().lstrip("\r").rstrip("\n")
     assert line == f"13:00:00 200 9999ms 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 {kind.value}"
     assert len(line) <= 80
 
 
 def test_all_tries_of_an_unavailable_receiver_print_one_line(screen: Callable[..., Any]) -> None:
-    away = Result(None, None, "connect_failed", 1, "connection refused")
+    away = ReceiverResult(None, None, "connect_failed", 1, "connection refused")
     view, shown = screen()
     for number in range(1, 9):
         view.attempt(forwarded("ping", "waiting", away, number))
-    view.attempt(forwarded("ping", "accepted", Result(200, "", None, 5), 9))
+    view.attempt(forwarded("ping", "accepted", ReceiverResult(200, "", None, 5), 9))
     view.idle(1, 0)
     view.close()
     assert len([line for line in shown().splitlines() if "0190f3c2" in line]) == 2
@@ -612,7 +612,7 @@ def test_all_tries_of_an_unavailable_receiver_print_one_line(screen: Callable[..
 
 def test_a_receiver_and_a_service_cannot_move_the_cursor(screen: Callable[..., Any]) -> None:
     view, shown = screen(60)
-    refused = Result(500, "\x1b]0;t\x07\nboom", "http_status", 5, "answered 500")
+    refused = ReceiverResult(500, "\x1b]0;t\x07\nboom", "http_status", 5, "answered 500")
     view.attempt(forwarded("x\x1b[2J", "given_up", refused))
     view.outage("no answer\x1b[2J" + "x" * 200)
     text = shown()
@@ -666,11 +666,13 @@ def test_the_secret_is_printed_and_nothing_is_forwarded(booking: Booking, tmp_pa
 @pytest.mark.parametrize("show_body", [False, True])
 def test_what_the_receiver_answers_is_shown_line_by_line(screen: Callable[..., Any], show_body: bool) -> None:
     view, shown = screen(show_body=show_body)
-    view.attempt(forwarded("ping", "accepted", Result(200, "first\nsecond \x1b[2J", None, 12)))
+    view.attempt(forwarded("ping", "accepted", ReceiverResult(200, "first\nsecond \x1b[2J", None, 12)))
     lines = [line.lstrip("\r") for line in shown().removesuffix("\n").split("\n")]
     assert lines[1:] == (["         | first", "         | second \\x1b[2J"] if show_body else [])
 
 
 def test_a_record_has_the_answer_as_its_last_column(capsys: pytest.CaptureFixture[str]) -> None:
-    listen_view.create_view(Cli(), show_body=True).attempt(forwarded("ping", "accepted", Result(200, "said", None, 12)))
+    listen_view.create_view(Cli(), show_body=True).attempt(
+        forwarded("ping", "accepted", ReceiverResult(200, "said", None, 12))
+    )
     assert capsys.readouterr().out.rstrip("\n").split("\t")[-1] == "said"

@@ -50,7 +50,7 @@ class Shop:
         named = intent_id or f"pi_{booking_id}"
         self.ops.act(lambda tx, actor: checkouts.record_intent(tx, actor, booking_id, named, "secret"))
 
-    def say(self, update: checkouts.Update) -> Applied:
+    def say(self, update: checkouts.StripeUpdate) -> Applied:
         return applied(self.world.database, self.world, update)
 
     def intent(self, booking_id: str, state: IntentState = IntentState.SUCCEEDED, **over: Any) -> IntentUpdate:

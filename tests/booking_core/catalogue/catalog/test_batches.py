@@ -11,7 +11,7 @@ from support.operations import Operations
 from support.world import DAY, World
 
 from booking_core.catalogue import catalog
-from booking_core.catalogue.catalog import InvalidCatalogue, Summary, Tally, batches
+from booking_core.catalogue.catalog import ImportSummary, ImportTally, InvalidCatalogue, batches
 from booking_core.db import tables
 
 TABLES = (tables.experiences, tables.departures, tables.gift_cards, tables.customers)
@@ -22,7 +22,7 @@ def tour(slug: str, count: int, **keys: Any) -> Document:
     return {"slug": slug, "title": slug, "duration_minutes": 60, "departures": departures} | keys
 
 
-def load_in_batches(world: World, document: object, **keys: Any) -> Summary:
+def load_in_batches(world: World, document: object, **keys: Any) -> ImportSummary:
     plan = catalog.validate(document, organization=world.organization)
     return catalog.import_in_batches(world.database, world.organization, world.installation, plan, **keys)
 
@@ -43,7 +43,7 @@ def test_every_entry_is_in_one_batch_with_its_experience(sizes: tuple[int, ...],
         "customers": [{"email": f"{n}@example.com", "name": "Ada"} for n in range(sum(sizes))],
         "gift_cards": [{"code": f"GIFT{n}", "initial_amount": money(1)} for n in range(25)],
     }
-    plan, tally = catalog.validate(document), Tally()
+    plan, tally = catalog.validate(document), ImportTally()
     tally.expect(plan)
     made = list(batches.split(plan, inseparable, size=10))
     for batch in made:
@@ -90,7 +90,7 @@ def test_a_stopped_import_counts_its_rows_and_its_repetition_completes_it(world:
     # Days of January hold 20 departures each; the long one goes on in the months after it.
     for n, departure in enumerate(document["experiences"][0]["departures"]):
         departure["starts_at"] = f"2027-{1 + n // 400:02}-{1 + n % 400 // 20:02}T{n % 20:02}:00:00"
-    tally, calls = Tally(), iter(range(after))
+    tally, calls = ImportTally(), iter(range(after))
 
     def before_batch() -> None:
         if next(calls, None) is None:

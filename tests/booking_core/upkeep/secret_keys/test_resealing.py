@@ -195,7 +195,7 @@ def test_a_value_that_is_changed_meanwhile_is_not_overwritten(sealed: Sealed, mo
     sealed.use("B", "A")
     real = service._sealed_anew
 
-    def sent_meanwhile(keys: SecretKeys, kind: service.Kind, row: service.store.Row) -> dict[str, str] | None:
+    def sent_meanwhile(keys: SecretKeys, kind: service.SealedKind, row: service.store.Row) -> dict[str, str] | None:
         if kind.name == "mail":
             sealed.overwrite(tables.mails, row, message="", status="sent")
         return real(keys, kind, row)

@@ -19,7 +19,7 @@ from booking_core.db.engine import Database
 from booking_core.notifications import ClaimedMail, MailOutcome, MailResult
 from booking_core.notifications.rules import SEND_RETRY_DELAYS
 from booking_core.records.outbox import OutboxKind
-from booking_server.adapters.smtp import CONNECTIONS_MAX, Report
+from booking_server.adapters.smtp import CONNECTIONS_MAX, MailReport
 from booking_server.worker.jobs.mail import OF_ONE_MAX, SEND_BATCH, WRITE_BATCH, MailJob, mail_folder, mail_job
 
 CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL
@@ -131,7 +131,7 @@ def test_no_transaction_is_open_while_a_mail_is_sent(mails: Mails) -> None:
     class WatchingMailer:
         delivers = True
 
-        async def send(self, claimed: Sequence[ClaimedMail], report: Report) -> None:
+        async def send(self, claimed: Sequence[ClaimedMail], report: MailReport) -> None:
             database = mails.world.database
             open_then.extend(await asyncio.to_thread(lambda: [database.write(lambda tx: tx.now()) for _ in claimed]))
             await report([MailResult(each, MailOutcome.SENT) for each in claimed])
