@@ -8,11 +8,20 @@ from sqlalchemy import text
 
 from booking_core import bookings
 from booking_core.base.clock import system_clock, zone
+from booking_core.db import postgres, sqlite
 from booking_core.db.statements import Statement
 from booking_server.adapters.smtp import SmtpMailer
 from booking_server.adapters.webhook_client import Sent, WebhookSender
+from booking_server.execution import creations
 from booking_server.execution.executor import JobQueue, QueuedJob
 from booking_server.worker.jobs.expiry import ExpiryJob
+
+
+def long_waits_for_locks() -> None:
+    """Wait for locks for a minute: the service's few seconds would end what a misbehaviour holds, and on a machine that
+    is busy with other things refuse a neighbour that waits for nobody."""
+    creations.LOCK_WAIT_S = sqlite.BUSY_TIMEOUT_S = postgres.RESPONSE_TIMEOUT_S = 60.0
+    postgres.STATEMENT_TIMEOUT_MS = postgres.LOCK_TIMEOUT_MS = 60_000
 
 
 def first_come_first_served() -> None:

@@ -72,6 +72,8 @@ class Neighbour:
         self.key = world.key()
         self._departures = itertools.cycle(departures)
         self._to_cancel = deque(to_cancel)
+        check_out = Operations(world).check_out
+        self._unpaid = [check_out(departures[0], email=f"late{n}@quiet.example")["id"] for n in range(2)]
         self._numbers = itertools.count()
         self._connection: http.client.HTTPConnection | None = None
         self.answered: Answered | None = None
@@ -220,10 +222,10 @@ class Neighbour:
 
     def _begin_expiry(self) -> tuple[str, float]:
         """Let an unpaid checkout expire now."""
-        made = Operations(self.world).check_out(next(self._departures), email="late@quiet.example")
+        booking_id = self._unpaid.pop()
         with connect(self._url) as connection:
-            connection.execute(f"UPDATE bookings SET expires_at = {system_clock()} WHERE id = '{made['id']}'")
-        return str(made["id"]), time.perf_counter()
+            connection.execute(f"UPDATE bookings SET expires_at = {system_clock()} WHERE id = '{booking_id}'")
+        return booking_id, time.perf_counter()
 
     def _await_expiry(self, booking_id: str, since: float, measured: Measured, patience_s: float) -> None:
         until = time.perf_counter() + patience_s

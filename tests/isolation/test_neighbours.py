@@ -44,7 +44,7 @@ def beside(misbehaviour: Misbehaviour, url: str, folder: Path, plants: Sequence[
     """Start a service, and misbehave while the body runs."""
     with Scene(url, folder, is_full=False, cancellations=32, settings=misbehaviour.settings) as scene:
         misbehaviour.prepare(scene)
-        scene.start(plants)
+        scene.start([defects.long_waits_for_locks, *plants])
         with misbehaviour.run(scene):
             yield scene
 

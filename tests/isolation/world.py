@@ -10,7 +10,7 @@ from typing import Any
 from support.creating import create, created
 from support.databases import connect, is_sqlite
 from support.hooks import Hooks
-from support.receivers import Answer, Receipt, Receiver, Receivers
+from support.receivers import Receivers, hang
 from support.smtp import HANG, OK, MailServer, Received
 from support.stripe_ledger import KEY, Fault, Ledger, stripe
 from support.world import DAY, SECRET, FixedClock, World, make_world
@@ -172,19 +172,10 @@ class Scene:
         """Return a rendered request of the offender with a body."""
         return request(method, f"/api/v1{path}", self.offender.key, body)
 
-    def endpoint(self, answers: "Answer | None" = None, **columns: Any) -> str:
-        """Make an endpoint of the offender; without an answer no server listens at its address."""
-        url = self.receiver(answers).url if answers else "http://127.0.0.1:9/hook"
-        hooks = Hooks(self.offender.world)
-        return hooks.endpoint(EventType.BOOKING_CREATED, **({"url": url} | columns))
-
-    def receiver(self, answers: Answer) -> Receiver:
-        """Open a receiver that gives every delivery this answer."""
-
-        def choose(_: Receipt) -> Answer:
-            return answers
-
-        return self.receivers.open(choose)
+    def open_hanging_endpoint(self) -> None:
+        """Make an endpoint of the offender whose receiver never answers."""
+        self.hanging = self.receivers.open(lambda _: hang)
+        Hooks(self.offender.world).endpoint(EventType.BOOKING_CREATED, url=self.hanging.url)
 
 
 def _departure(world: World, experience: str, number: int) -> str:
