@@ -128,8 +128,8 @@ class Tx:
         self._tallies: list[Tally] = []
         self.traceparent: str | None = None
         """The trace context (W3C) of the request that publishes the next events."""
-        self.collected = 0
-        """The number of rows that were collected so far."""
+        self.changes = 0
+        """The number of rows that were collected, or changed by a statement, so far."""
         self.instant: int | None = None
         """The present instant for the statements that follow, if it is a sandbox's and not the database's."""
         self.dialect = database.dialect
@@ -139,14 +139,14 @@ class Tx:
     def insert(self, table: Table, **row: object) -> None:
         """Collect a row to insert."""
         self._refuse_read_only()
-        self.collected += 1
+        self.changes += 1
         while not self._work.insert(table, row):
             self.flush()
 
     def update(self, target: Update, **row: object) -> None:
         """Collect an update of one row: its key, and the columns that the target sets or adds to."""
         self._refuse_read_only()
-        self.collected += 1
+        self.changes += 1
         while not self._work.update(target, row):
             self.flush()
 
@@ -157,7 +157,7 @@ class Tx:
     def insert_all_from_select(self, target: InsertFromSelect, rows: Sequence[dict[str, Any]]) -> None:
         """Collect rows; the database derives the rows of the target from them."""
         self._refuse_read_only()
-        self.collected += len(rows)
+        self.changes += len(rows)
         self._work.insert_from_select(target, rows)
 
     def tally(self, name: str, organization: str, amount: int = 1) -> None:
@@ -257,6 +257,7 @@ class Tx:
         commits from before its start, so also rows that an earlier query waited for."""
         self.flush()
         steps = [self._ready(query.statement, query.parameters) for query in queries if query.statement]
+        self.changes += sum(compiled.changes_rows for compiled, _ in steps)
         results = iter(self._connection.execute_pipeline(steps))
         return [query.read(next(results) if query.statement else []) for query in queries]
 
@@ -272,7 +273,10 @@ class Tx:
     def _run(self, statement: Statement, parameters: dict[str, Any]) -> tuple[list[Row], int]:
         if self._autoflush:
             self.flush()
-        result: tuple[list[Row], int] = self._connection.execute(*self._ready(statement, parameters))
+        compiled, parameters = self._ready(statement, parameters)
+        result: tuple[list[Row], int] = self._connection.execute(compiled, parameters)
+        if compiled.changes_rows:
+            self.changes += result[1]
         return result
 
     def _ready(self, statement: Statement, parameters: dict[str, Any]) -> tuple[Compiled, dict[str, Any]]:

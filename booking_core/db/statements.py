@@ -4,6 +4,7 @@ SQLAlchemy builds the text. Its execution layer is not used, since it costs more
 So a column has only types that both drivers take and return unchanged: text, integers, floats, booleans and null.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -47,6 +48,9 @@ class _SqliteDialect(SQLiteDialect_pysqlite):
 SQLITE: Dialect = _SqliteDialect(paramstyle="named")
 POSTGRESQL: Dialect = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
 
+_WRITE = re.compile(r"\b(?:INSERT INTO|DELETE FROM|(?<!FOR )(?<!KEY )UPDATE(?! OF\b| SKIP\b| NOWAIT\b)) *\w")
+"""The beginning of a statement, or of a part of it, that changes rows; not that of a lock (FOR UPDATE)."""
+
 Row = tuple[Any, ...]
 Build = Callable[[Dialect], ClauseElement]
 
@@ -69,9 +73,10 @@ class Statement:
             source = self._source if isinstance(self._source, ClauseElement) else self._source(dialect)
             compiled = source.compile(dialect=dialect)
             constants = {key: value for key, value in compiled.params.items() if value is not None}
-            entry = self._compiled[dialect.name] = Compiled(
-                str(compiled), tuple(getattr(compiled, "positiontup", None) or ()), constants, "now" in compiled.params
-            )
+            positions = tuple(getattr(compiled, "positiontup", None) or ())
+            text, wants_now = str(compiled), "now" in compiled.params
+            changes_rows = bool(_WRITE.search(text))
+            entry = self._compiled[dialect.name] = Compiled(text, positions, constants, wants_now, changes_rows)
         return entry
 
 
@@ -84,6 +89,8 @@ class Compiled(NamedTuple):
     constants: dict[str, Any]
     """Literal values that SQLAlchemy turned into parameters."""
     wants_now: bool
+    changes_rows: bool = False
+    """It inserts, updates or deletes rows."""
 
 
 def rows_parameter(

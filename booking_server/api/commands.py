@@ -110,10 +110,10 @@ class Command:
         written: list[audit.AuditEntry] = []
 
         def audited(tx: Tx) -> object:
-            before = tx.collected
+            before = tx.changes
             result = work(tx)
             written.clear()
-            if tx.collected != before:
+            if tx.changes != before:
                 object_ids = objects or {"id": result["id"]}
                 written.append(
                     audit.AuditEntry(audit.API_KEY, caller.key.prefix, action, caller.organization.id, object_ids)

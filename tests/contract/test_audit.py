@@ -6,6 +6,10 @@ import pytest
 from support.api import Api
 from support.hooks import Hooks
 
+from booking_core import webhooks
+from booking_core.db import tables
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement
 from booking_core.records import audit
 
 
@@ -26,3 +30,17 @@ def test_each_change_of_an_endpoint_has_an_entry_and_a_line(api: Api, caplog: py
     lines = [vars(record)["action"] for record in caplog.records if record.name == "booking.audit"]
     assert lines == actions
     assert "canary" not in f"{found}{caplog.text}"
+
+
+def test_a_change_by_a_statement_alone_has_an_entry(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = Hooks(api.world).endpoint()
+    rename = Statement(tables.webhook_endpoints.update().values(description="changed"))
+
+    def change(tx: Tx, *_: object, **__: object) -> dict[str, str]:
+        tx.run(rename)
+        return {"id": endpoint}
+
+    monkeypatch.setattr(webhooks, "change", change)
+    assert api.call("PATCH", f"/webhooks/{endpoint}", json={"description": "changed"}).status_code == 200
+    entries = api.world.database.read(lambda tx: audit.find(tx, organization_id=api.world.org, limit=10))
+    assert [entry["action"] for entry in entries] == ["webhooks.change"]

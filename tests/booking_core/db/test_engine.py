@@ -16,6 +16,7 @@ from support.world import FixedClock, World, make_world
 
 from booking_core.base.errors import NotFound, Unavailable
 from booking_core.db import engine, migrate, postgres, revisions, sqlite, tables
+from booking_core.db.due import NIL_ID
 from booking_core.db.engine import Database, Query, Tx
 from booking_core.db.postgres import statement_name
 from booking_core.db.statements import Compiled, Statement
@@ -26,6 +27,18 @@ BUMP = Update("bump", tables.counters, adds=("last_booking_number",), keys=("org
 
 LAST = Statement(
     select(tables.counters.c.last_booking_number).where(tables.counters.c.organization_id == bindparam("o"))
+)
+
+
+SET = Statement(
+    tables.counters.update()
+    .where(tables.counters.c.organization_id == bindparam("o"))
+    .values(last_booking_number=bindparam("number"))
+)
+LOCK = Statement(
+    select(tables.counters.c.last_booking_number)
+    .where(tables.counters.c.organization_id == bindparam("o"))
+    .with_for_update(key_share=True, skip_locked=True)
 )
 
 
@@ -115,6 +128,41 @@ def test_one_that_fails_among_many_undoes_only_itself(world: World) -> None:
     assert (first, third) == (7, 7)
     assert isinstance(second, NotFound)
     assert number(world) == 2
+
+
+@pytest.mark.parametrize(
+    ("write", "count"),
+    [
+        pytest.param(lambda tx, org: bump(tx, org), 1, id="collected"),
+        pytest.param(lambda tx, org: tx.run(SET, o=org.org, number=7), 1, id="run"),
+        pytest.param(lambda tx, org: tx.all(SET, o=org.org, number=7), 1, id="all"),
+        pytest.param(lambda tx, org: tx.pipeline(Query(SET, {"o": org.org, "number": 7}, list)), 1, id="pipeline"),
+        pytest.param(lambda tx, org: tx.run(SET, o=NIL_ID, number=7), 0, id="no-row"),
+        pytest.param(lambda tx, org: tx.all(LAST, o=org.org), 0, id="read"),
+        pytest.param(lambda tx, org: tx.all(LOCK, o=org.org), 0, id="lock"),
+    ],
+)
+def test_a_transaction_counts_its_changes(world: World, write: Callable[[Tx, World], object], count: int) -> None:
+    def act(tx: Tx) -> int:
+        write(tx, world)
+        return tx.changes
+
+    assert world.database.write(act) == count
+
+
+@pytest.mark.parametrize(
+    ("statement", "changes_rows"),
+    [
+        ("INSERT INTO a VALUES (1)", True),
+        ("UPDATE a SET b = 1", True),
+        ("WITH old AS (DELETE FROM a RETURNING b) SELECT b FROM old", True),
+        ("SELECT b FROM a FOR UPDATE SKIP LOCKED", False),
+        ("SELECT b FROM a FOR NO KEY UPDATE OF a", False),
+        ("SELECT updated_at FROM a", False),
+    ],
+)
+def test_a_statement_tells_whether_it_changes_rows(world: World, statement: str, changes_rows: bool) -> None:
+    assert Statement(text(statement)).compiled(world.database.dialect).changes_rows is changes_rows
 
 
 def test_a_plan_made_while_a_table_was_empty_is_made_anew(new_database_url: Callable[[str], str]) -> None:
