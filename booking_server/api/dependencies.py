@@ -3,20 +3,20 @@
 FastAPI resolves dependencies in the order of a path operation's parameters, before it validates path, query and body.
 With the caller first and the command second, that is the order of checks of decision R1.
 
-The route class decides where an operation runs:
+A `def` operation declares the lane that it runs in, in one hop with the look-up of its key:
 
-- A `def` operation that takes `tx: ReadTx`, or no transaction, runs among the reads, in one hop with the look-up of its
-  key. Its result is JSON, as a dict or as bytes, and is not validated on the way out. If its path ends with an id, or
-  if it takes no transaction, it is answered where its key is looked up. Any other one is a list, with two seconds for a
-  statement.
-- A `def` operation that returns a `CreateRequest` is carried out in the batch of the waiting bookings.
-- An `async def` operation runs on the event loop, after its dependencies, and returns an `Answer` or a `Response`.
+    @router.get("/{id}", response_model=Booking)
+    @runs_in(Lane.LOOK_UPS)
+    def get_booking(caller: BookingsReader, tx: ReadTx, booking_id: PathId) -> object: ...
+
+An `async def` operation declares none. It runs on the event loop, after its dependencies, and returns an `Answer` or a
+`Response`.
 """
 
 import inspect
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Request, Security
 from fastapi.openapi.models import HTTPBearer as BearerModel
@@ -127,17 +127,57 @@ FeedReader = Annotated[Caller, Security(authorize_any, scopes=list(READ_SCOPE.va
 
 # The router ----------------------------------------------------------------------------------------------------------
 
+_LANE = "__booking_lane__"
+"""The attribute of a path operation with its lane."""
+
+
+class Lane(Enum):
+    """The executor of a `def` operation."""
+
+    LOOK_UPS = "look-ups"
+    """Reads of a row, answered where the key of the request is looked up. The result is JSON, as a dict or as bytes,
+    and is not validated on the way out."""
+    LISTS = "lists"
+    """Reads that may cost more, with two seconds for a statement."""
+    BOOKINGS = "bookings"
+    """Operations that return a `CreateRequest`, carried out in the batch of the waiting bookings."""
+
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+def runs_in(lane: Lane) -> Callable[[FunctionT], FunctionT]:
+    """Declare the lane of a `def` operation."""
+
+    def declare(function: FunctionT) -> FunctionT:
+        setattr(function, _LANE, lane)
+        return function
+
+    return declare
+
+
+def lane_of(function: object) -> Lane | None:
+    """Return the lane that an operation declares; None for one on the event loop.
+
+    Raises:
+        TypeError: a `def` operation declares none, or an `async def` operation declares one.
+    """
+    lane: Lane | None = getattr(function, _LANE, None)
+    if inspect.iscoroutinefunction(function) != (lane is None):
+        message = "a `def` operation declares its lane with `runs_in`, and an `async def` operation has none"
+        raise TypeError(f"{function}: {message}")
+    return lane
+
 
 class ReadOperation(PathOperation):
-    """An operation among the reads of the service. An operation that may cost more than the look-up of a row is a
-    list."""
+    """An operation among the reads of the service, on the lane of look-ups or of lists."""
 
     provided = (api_key, get_read_tx)
     provided_late = (get_read_tx,)
 
     def __init__(self, declaration: Declaration) -> None:
         super().__init__(declaration)
-        self._is_list = get_read_tx in self.plan.calls and not self.plan.path.endswith("}")
+        self._is_list = lane_of(declaration.call) is Lane.LISTS
         self._is_tagged = routes.is_tagged(declaration.call)
 
     async def run(self, request: ApiRequest, body: Any) -> Answer:
@@ -182,13 +222,19 @@ class CreateOperation(PathOperation):
         return await service.create_booking(credentials, lambda _: create, size=len(body.data))
 
 
+_OPERATIONS: dict[Lane | None, type[PathOperation]] = {
+    None: PathOperation,
+    Lane.LOOK_UPS: ReadOperation,
+    Lane.LISTS: ReadOperation,
+    Lane.BOOKINGS: CreateOperation,
+}
+
+
 class LaneRoute(routes.ApiRoute):
-    """A route of the API, whose operation runs as its function is declared."""
+    """A route of the API, whose operation runs in the lane that it declares."""
 
     def kind(self, function: Callable[..., Any]) -> type[PathOperation]:
-        if inspect.iscoroutinefunction(function):
-            return PathOperation
-        return CreateOperation if inspect.signature(function).return_annotation is CreateRequest else ReadOperation
+        return _OPERATIONS[lane_of(function)]
 
 
 class ApiRouter(APIRouter):

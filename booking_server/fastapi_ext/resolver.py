@@ -122,9 +122,6 @@ class CallPlan:
         self._json = _json_body(self._body) if self._body else None
         self._add(dependant)
         *self._dependencies, self._operation = self._steps
-        self.path: str = dependant.path or ""
-        self.calls = frozenset(step.call for step in self._steps)
-        """The functions that the path operation depends on, and its own."""
 
     def run(self, request: Request, body: Any, provided: Mapping[Call, Any]) -> Any:
         """Resolve the dependencies and call the path operation, all of them plain functions, in this thread.

@@ -28,7 +28,7 @@ from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
 from booking_server.api.commands import Command, IdempotentCommand, Keyed, OptionallyIdempotentCommand, OrderKey
-from booking_server.api.dependencies import ApiRouter, ReadTx, authorize
+from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, authorize, runs_in
 from booking_server.api.errors import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import BookingNumber, Day, EmailText, ListQuery, PathId, QueryId, Text, Timestamp
 from booking_server.fastapi_ext.requests import JsonBody, example
@@ -72,6 +72,7 @@ class BookingQuery(ListQuery):
     response_description="A page of bookings.",
     responses=refusals(Unprocessable.at("departure_to", WINDOW_TOO_WIDE, "window_too_wide")),
 )
+@runs_in(Lane.LISTS)
 def list_bookings(caller: BookingsReader, tx: ReadTx, query: Annotated[BookingQuery, Query()]) -> object:
     """`departure_from` and `departure_to` are days of the organization, at most 92 apart; if only one is given, the
     other is 92 days away. `email` is the address of the customer's record: a booking keeps the address that its guest
@@ -102,6 +103,7 @@ def list_bookings(caller: BookingsReader, tx: ReadTx, query: Annotated[BookingQu
     response_description="The booking.",
     responses=NOT_MODIFIED | refusals(NotFound),
 )
+@runs_in(Lane.LOOK_UPS)
 @tagged
 def get_booking(caller: BookingsReader, tx: ReadTx, booking_id: PathId) -> object:
     return bookings.get(tx, caller, booking_id)
@@ -128,6 +130,7 @@ _CREATE_EXAMPLE = {
         Unprocessable.at("guests.0.tier_id", "The experience has no such price tier.", "unknown_tier"),
     ),
 )
+@runs_in(Lane.BOOKINGS)
 def create_booking(
     caller: BookingsWriter,
     keyed: Keyed,
@@ -164,6 +167,7 @@ _QUOTE_EXAMPLE = {
     response_description="The quote.",
     responses=refusals(NotFound),
 )
+@runs_in(Lane.LISTS)
 def quote_booking(
     caller: BookingsWriter,
     tx: ReadTx,
@@ -244,6 +248,7 @@ async def reschedule_booking(
     response_description="The booking as it would be, or the reasons why it would not move.",
     responses=refusals(NotFound),
 )
+@runs_in(Lane.LISTS)
 def preview_reschedule(caller: BookingsWriter, tx: ReadTx, booking_id: PathId, body: RescheduleBody) -> object:
     """Gives the answer that `POST /bookings/{id}/reschedule` would give now, and changes nothing. `refusals` has each
     reason to refuse it."""
@@ -294,6 +299,7 @@ async def change_party(
     response_description="The booking as it would be, or the reasons why its party would not change.",
     responses=refusals(NotFound),
 )
+@runs_in(Lane.LISTS)
 def preview_party(caller: BookingsWriter, tx: ReadTx, booking_id: PathId, body: PartyBody) -> object:
     """Gives the answer that `POST /bookings/{id}/party` would give now, and changes nothing. `refusals` has each reason
     to refuse it."""

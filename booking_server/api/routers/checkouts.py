@@ -15,7 +15,7 @@ from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
 from booking_server.adapters.stripe_intents import IntentRefused, IntentRequest
 from booking_server.api.commands import IdempotentCommand
-from booking_server.api.dependencies import ApiRouter, ReadTx, ServiceDep, authorize
+from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, ServiceDep, authorize, runs_in
 from booking_server.api.errors import refusals
 from booking_server.api.parameters import PathId
 from booking_server.execution.service import Service
@@ -130,6 +130,7 @@ async def _make_intent(service: Service, caller: Caller, prepared: Prepared) -> 
     response_description="The checkout with its booking as it is now.",
     responses=NOT_MODIFIED | refusals(NotFound),
 )
+@runs_in(Lane.LOOK_UPS)
 @tagged
 def get_checkout(caller: CheckoutsWriter, tx: ReadTx, booking_id: PathId) -> object:
     """Returns the checkout by the id of its booking. `payment.client_secret` is null when the guest can no longer pay:

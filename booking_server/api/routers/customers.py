@@ -15,7 +15,7 @@ from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
 from booking_server.api.commands import OptionallyIdempotentCommand
-from booking_server.api.dependencies import ApiRouter, ReadTx, authorize
+from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, authorize, runs_in
 from booking_server.api.errors import refusals
 from booking_server.api.parameters import EmailText, ListQuery, PathId
 from booking_server.fastapi_ext.requests import JsonBody, example
@@ -40,6 +40,7 @@ class CustomerQuery(ListQuery):
     response_model=Page[Customer],
     response_description="A page of customers.",
 )
+@runs_in(Lane.LISTS)
 def list_customers(caller: CustomersReader, tx: ReadTx, query: Annotated[CustomerQuery, Query()]) -> object:
     return customers.find(tx, caller, query.page, email=query.email)
 
@@ -51,6 +52,7 @@ def list_customers(caller: CustomersReader, tx: ReadTx, query: Annotated[Custome
     response_description="The customer.",
     responses=NOT_MODIFIED | refusals(NotFound),
 )
+@runs_in(Lane.LOOK_UPS)
 @tagged
 def get_customer(caller: CustomersReader, tx: ReadTx, customer_id: PathId) -> object:
     return customers.get(tx, caller, customer_id)

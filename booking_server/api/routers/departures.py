@@ -14,7 +14,7 @@ from booking_core.models.manifests import Manifest
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_server.api import parameters
-from booking_server.api.dependencies import ApiRouter, ReadTx, authorize
+from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, authorize, runs_in
 from booking_server.api.errors import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import Day, PathId, QueryId
 from booking_server.api.routers.bookings import BookingsReader
@@ -43,6 +43,7 @@ class AvailabilityQuery(parameters.QueryParameters):
     response_description="The departures; `has_more` is always false.",
     responses=NOT_MODIFIED | refusals(Unprocessable.at("to", WINDOW_TOO_WIDE, "window_too_wide")),
 )
+@runs_in(Lane.LISTS)
 @tagged
 def list_availability(caller: AvailabilityReader, tx: ReadTx, query: Annotated[AvailabilityQuery, Query()]) -> object:
     """Every departure of the window on one page, by start: days are the organization's, both ends included, at most
@@ -71,6 +72,7 @@ class DepartureQuery(parameters.QueryParameters):
     response_description="The departures; `has_more` is always false.",
     responses=NOT_MODIFIED,
 )
+@runs_in(Lane.LISTS)
 @tagged
 def list_departures(caller: AvailabilityReader, tx: ReadTx, query: Annotated[DepartureQuery, Query()]) -> object:
     """Lists all departures that start on the day on one page, by start, with their seats now; cancelled ones too."""
@@ -86,6 +88,7 @@ def list_departures(caller: AvailabilityReader, tx: ReadTx, query: Annotated[Dep
     response_description="The departure.",
     responses=NOT_MODIFIED | refusals(NotFound),
 )
+@runs_in(Lane.LOOK_UPS)
 @tagged
 def get_departure(caller: AvailabilityReader, tx: ReadTx, departure_id: PathId) -> object:
     """Returns the departure as availability shows it, with its current seats."""
@@ -99,6 +102,7 @@ def get_departure(caller: AvailabilityReader, tx: ReadTx, departure_id: PathId) 
     response_description="The manifest.",
     responses=refusals(NotFound, Conflict("manifest_too_large", "The departure has more than 1000 bookings.")),
 )
+@runs_in(Lane.LISTS)
 def get_departure_manifest(caller: BookingsReader, tx: ReadTx, departure_id: PathId) -> object:
     """Returns the pending and confirmed bookings of the departure on one page, by the guest's name, each with the
     contact, tiers, add-ons, note and the amount still to pay. A departure with more than 1,000 bookings is a `conflict`

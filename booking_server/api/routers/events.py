@@ -9,7 +9,7 @@ from booking_core.base.errors import NotFound
 from booking_core.models.events import Event, ResourceType
 from booking_core.models.pages import EventPage
 from booking_core.records import events
-from booking_server.api.dependencies import ApiRouter, FeedReader, ReadTx
+from booking_server.api.dependencies import ApiRouter, FeedReader, Lane, ReadTx, runs_in
 from booking_server.api.errors import refusals
 from booking_server.api.parameters import ListQuery, PathId, QueryId, Text, Timestamp
 from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged
@@ -41,6 +41,7 @@ class EventQuery(ListQuery):
     response_model=EventPage[Event],
     response_description="A page of events.",
 )
+@runs_in(Lane.LISTS)
 def list_events(caller: FeedReader, tx: ReadTx, query: Annotated[EventQuery, Query()]) -> object:
     """In the order of their `sequence`, which has no gaps within the organization and is the order of their commits: a
     follower misses none. To follow the feed, read it with `order=asc` and pass `resume_cursor` as `starting_after`, now
@@ -66,6 +67,7 @@ def list_events(caller: FeedReader, tx: ReadTx, query: Annotated[EventQuery, Que
     response_description="The event.",
     responses=NOT_MODIFIED | refusals(NotFound),
 )
+@runs_in(Lane.LOOK_UPS)
 @tagged
 def get_event(caller: FeedReader, tx: ReadTx, event_id: PathId) -> object:
     """By the id in the `Svc-Event-Id` header of a delivery. Needs the read scope of the event's resource."""

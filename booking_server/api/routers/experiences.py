@@ -10,7 +10,7 @@ from booking_core.catalogue import experiences
 from booking_core.models.experiences import Experience
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
-from booking_server.api.dependencies import ApiRouter, ReadTx, authorize
+from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, authorize, runs_in
 from booking_server.api.errors import refusals
 from booking_server.api.parameters import Flag, ListQuery, PathId, Timestamp
 from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged
@@ -36,6 +36,7 @@ class ExperienceQuery(ListQuery):
     response_description="A page of experiences.",
     responses=NOT_MODIFIED,
 )
+@runs_in(Lane.LISTS)
 @tagged
 def list_experiences(caller: ExperiencesReader, tx: ReadTx, query: Annotated[ExperienceQuery, Query()]) -> object:
     """Unpublished experiences are listed too, unless `published` says otherwise."""
@@ -50,6 +51,7 @@ def list_experiences(caller: ExperiencesReader, tx: ReadTx, query: Annotated[Exp
     response_description="The experience.",
     responses=NOT_MODIFIED | refusals(NotFound),
 )
+@runs_in(Lane.LOOK_UPS)
 @tagged
 def get_experience(caller: ExperiencesReader, tx: ReadTx, experience_id: PathId) -> object:
     return experiences.get(tx, caller, experience_id)

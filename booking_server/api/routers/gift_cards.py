@@ -12,7 +12,7 @@ from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_core.payments import gift_cards
 from booking_server.api import parameters
-from booking_server.api.dependencies import ApiRouter, ReadTx, authorize
+from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, authorize, runs_in
 from booking_server.api.errors import refusals
 from booking_server.api.parameters import ListQuery, PathId, Text, Timestamp
 from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged
@@ -44,6 +44,7 @@ class IncludeQuery(parameters.QueryParameters):
     response_model=Page[GiftCard],
     response_description="A page of gift cards.",
 )
+@runs_in(Lane.LISTS)
 def list_gift_cards(caller: GiftCardsReader, tx: ReadTx, query: Annotated[GiftCardQuery, Query()]) -> object:
     """The redeemable code is never listed."""
     since = query.instant("updated_since", caller)
@@ -57,6 +58,7 @@ def list_gift_cards(caller: GiftCardsReader, tx: ReadTx, query: Annotated[GiftCa
     response_description="The gift card.",
     responses=NOT_MODIFIED | refusals(NotFound),
 )
+@runs_in(Lane.LOOK_UPS)
 @tagged
 def get_gift_card(
     caller: GiftCardsReader, tx: ReadTx, gift_card_id: PathId, query: Annotated[IncludeQuery, Query()]
@@ -73,6 +75,7 @@ def get_gift_card(
     response_description="A page of transactions.",
     responses=refusals(NotFound),
 )
+@runs_in(Lane.LISTS)
 def list_gift_card_transactions(
     caller: GiftCardsReader, tx: ReadTx, gift_card_id: PathId, query: Annotated[ListQuery, Query()]
 ) -> object:

@@ -8,7 +8,7 @@ from booking_core.db.engine import Tx
 from booking_core.models.holds import Hold, HoldCreate
 from booking_core.records.idempotency import Answer
 from booking_server.api.commands import IdempotentCommand, PlainCommand
-from booking_server.api.dependencies import ApiRouter, ReadTx
+from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, runs_in
 from booking_server.api.errors import refusals
 from booking_server.api.parameters import PathId
 from booking_server.api.routers.bookings import BookingsReader, BookingsWriter
@@ -60,6 +60,7 @@ async def create_hold(
     response_description="The hold.",
     responses=NOT_MODIFIED | refusals(NotFound),
 )
+@runs_in(Lane.LOOK_UPS)
 @tagged
 def get_hold(caller: BookingsReader, tx: ReadTx, hold_id: PathId) -> object:
     """Returns the hold with its present status. A hold is kept for 30 days after it ended."""

@@ -8,7 +8,7 @@ from booking_core import organizations
 from booking_core.base.context import CallerKey, Organization
 from booking_core.models.organizations import Me
 from booking_core.organizations import keys
-from booking_server.api.dependencies import AnyCaller, ApiRouter
+from booking_server.api.dependencies import AnyCaller, ApiRouter, Lane, runs_in
 
 router = ApiRouter(prefix="/api/v1/me", tags=["Me"])
 
@@ -19,6 +19,7 @@ router = ApiRouter(prefix="/api/v1/me", tags=["Me"])
     response_model=Me,
     response_description="The organization and the key.",
 )
+@runs_in(Lane.LOOK_UPS)
 def get_me(caller: AnyCaller) -> object:
     """Needs no scope: use it to test a key."""
     return _body(caller.organization, caller.key)

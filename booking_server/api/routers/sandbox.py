@@ -20,7 +20,7 @@ from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
 from booking_core.upkeep import sandboxes
 from booking_server.api.commands import OptionallyIdempotentCommand
-from booking_server.api.dependencies import AnyCaller, ApiRouter, ReadTx, authorize
+from booking_server.api.dependencies import AnyCaller, ApiRouter, Lane, ReadTx, authorize, runs_in
 from booking_server.api.errors import refusals
 from booking_server.api.parameters import ListQuery, PathId
 from booking_server.fastapi_ext.requests import JsonBody, example
@@ -39,6 +39,7 @@ _NOT_A_SANDBOX = Conflict("not_a_sandbox", "The organization is live.")
     response_description="The clock, and the work that is due.",
     responses=refusals(_NOT_A_SANDBOX),
 )
+@runs_in(Lane.LOOK_UPS)
 def get_sandbox_clock(caller: AnyCaller, tx: ReadTx) -> object:
     """`status` is `ready` once everything that is due at the present instant is done: expired bookings, refunds, mails
     and webhook deliveries. Poll it after an advance. Needs a key of a sandbox (`svc_test_`), with any scopes."""
@@ -77,6 +78,7 @@ async def advance_sandbox_clock(
     response_description="A page of mails, in the order of their creation.",
     responses=refusals(_NOT_A_SANDBOX),
 )
+@runs_in(Lane.LISTS)
 def list_sandbox_mails(caller: _Writer, tx: ReadTx, query: Annotated[ListQuery, Query()]) -> object:
     """Mails to guests and to staff; none is sent. The text has the guest's link, hence the scope `bookings:write`."""
     return sandboxes.find_mails(tx, caller, query.page)

@@ -26,7 +26,7 @@ from booking_core.models.webhooks import (
 )
 from booking_core.records.idempotency import Answer
 from booking_server.api.commands import PlainCommand
-from booking_server.api.dependencies import ApiRouter, ReadTx, ServiceDep, authorize
+from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, ServiceDep, authorize, runs_in
 from booking_server.api.errors import refusals
 from booking_server.api.openapi import data
 from booking_server.api.parameters import DeliveryId, ListQuery, PathId, QueryId
@@ -59,6 +59,7 @@ async def _is_public(service: Service, caller: Caller, body: WebhookEndpointCrea
     response_model=Page[WebhookEndpoint],
     response_description="Every endpoint.",
 )
+@runs_in(Lane.LISTS)
 def list_webhooks(caller: WebhooksManager, tx: ReadTx) -> object:
     """Every endpoint on one page, the newest first."""
     return webhooks.find_all(tx, caller)
@@ -106,6 +107,7 @@ async def create_webhook(
     response_description="The endpoint.",
     responses=refusals(NotFound),
 )
+@runs_in(Lane.LOOK_UPS)
 def get_webhook(caller: WebhooksManager, tx: ReadTx, endpoint_id: PathId) -> object:
     return webhooks.get(tx, caller, endpoint_id)
 
@@ -293,6 +295,7 @@ class DeliveryQuery(ListQuery):
     response_description="A page of deliveries.",
     responses=refusals(NotFound),
 )
+@runs_in(Lane.LISTS)
 def list_deliveries(
     caller: WebhooksManager, tx: ReadTx, endpoint_id: PathId, query: Annotated[DeliveryQuery, Query()]
 ) -> object:
@@ -316,6 +319,7 @@ def list_deliveries(
     response_description="The delivery.",
     responses=refusals(NotFound),
 )
+@runs_in(Lane.LOOK_UPS)
 def get_delivery(caller: WebhooksManager, tx: ReadTx, endpoint_id: PathId, delivery_id: DeliveryId) -> object:
     """An attempt whose `duration_ms` is null is in progress, or its outcome is unknown and it was repeated."""
     return webhooks.get_delivery(tx, caller, endpoint_id, delivery_id)

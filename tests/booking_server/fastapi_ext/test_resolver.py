@@ -55,7 +55,7 @@ def test_no_route_remembers_without_a_bound() -> None:
     assert ask(plan, long) is not ask(plan, long)
     (parameter,) = plan._operation.parameters
     assert isinstance(parameter, resolver.QueryModel)
-    assert len(parameter.known) <= resolver._KNOWN_MAX
+    assert len(parameter.cache) <= resolver._KNOWN_MAX
 
 
 def closing() -> Iterator[int]:

@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.testclient import TestClient
 
 import booking_server
-from booking_server.api.dependencies import AnyCaller, ApiRouter
+from booking_server.api.dependencies import AnyCaller, ApiRouter, Lane, runs_in
 from booking_server.app import describe
 from booking_server.fastapi_ext.routes import ApiRoute, RouteTable
 
@@ -91,6 +91,7 @@ def test_fastapi_serves_an_operation_with_its_own_body_limit() -> None:
     router = ApiRouter(prefix="/limited", tags=[])
 
     @router.get("", max_body_size=10)
+    @runs_in(Lane.LOOK_UPS)
     def limited(caller: AnyCaller) -> None: ...
 
     assert RouteTable(router.routes).matches(scope_of("GET", "/limited"))[0] is Match.NONE
