@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The processes of a run, and the next run, find the modules that one of them has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install run dev messages browser nginx caddy pgbouncer prometheus test test-all explore test-pythons test-cells versions check check-types check-style check-imports check-public-types bench isolation openapi sync-client resource docs pictures format lock release clean
+.PHONY: help install run dev messages browser nginx caddy pgbouncer prometheus test test-all explore mutants test-pythons test-cells versions check check-types check-style check-imports check-public-types bench isolation openapi sync-client resource docs pictures format lock release clean
 
 install: $(VENV)/.test ## set up .venv with the pinned packages of every target
 
@@ -52,6 +52,10 @@ EXPLORED := EXAMPLES=50 ALL_DAYS=1 RESTORES=5 EVENTS=1000 BOOKINGS=200 GIFT_CARD
 explore: install ## run all tests with a new seed and larger numbers, for an hour or more; SEED=4711 repeats a run
 	@seed=$(or $(SEED),$$(date +%s)); echo "== repeat this run with: make explore SEED=$$seed"; \
 	    export $(EXPLORED:%=BOOKING_TEST_%) BOOKING_TEST_MONEY_FROM=$$seed; $(PYTEST) --hypothesis-seed=$$seed
+
+# In one process, on SQLite, for an hour or two. `python -m scripts.mutants --help` has the random sample.
+mutants: $(VENV)/.mutants ## change each decision of the modules that decide, and fail when tests find less than 90 %
+	$(BIN)/python -m scripts.mutants
 
 # The guest's page is looked at in Chromium, which no wheel carries: a Debian package brings it, where that can be installed.
 browser:
@@ -151,7 +155,7 @@ pictures: $(VENV)/.docs ## draw the picture of the command line in the README
 release: install ## build, check and try the five distributions with every Python that is found
 	$(BIN)/python -m scripts.release build
 
-# Compiles the largest set, then the others with its versions. Versions change with UPGRADE="--upgrade-package NAME", or
+# Compiles the set of the tests, then the others with its versions. Versions change with UPGRADE="--upgrade-package NAME", or
 # UPGRADE=--upgrade for all. A lock has versions and hashes, never an address.
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
     --no-emit-index-url $(PACKAGES:%=--no-emit-package %)
@@ -159,6 +163,7 @@ lock: install ## compile the locks of the sets of packages
 	$(COMPILE) $(UPGRADE) --group test -o locks/test.txt
 	for set in uv run check docs bench; do rm -f locks/$$set.txt; \
 	    $(COMPILE) --group $$set --constraint locks/test.txt -o locks/$$set.txt || exit; done
+	$(COMPILE) $(UPGRADE) --group mutants --constraint locks/test.txt -o locks/mutants.txt
 
 clean: ## remove environments, caches and build output
 	rm -rf .venv* .demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist build
