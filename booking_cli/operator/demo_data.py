@@ -234,12 +234,13 @@ def _add_endpoints(tx: "Tx", installation: "Installation", organization: "Organi
     _, key = keys.create(tx, organization, name="webhooks of the demo", scopes=list(Scope), now=tx.now())
     caller = keys.identify(tx, key, installation)
     for name, description, types, max_per_second in _ENDPOINTS:
-        request = WebhookEndpointCreate(
-            url=f"{_ANYWHERE}/demo/webhooks/{name}",
-            description=description,
-            event_types=[EventType(event_type) for event_type in types],
-            max_per_second=max_per_second,
-        )
+        fields = {
+            "url": f"{_ANYWHERE}/demo/webhooks/{name}",
+            "description": description,
+            "event_types": [EventType(event_type) for event_type in types],
+            "max_per_second": max_per_second,
+        }
+        request = WebhookEndpointCreate.model_validate(fields, context={"allow_http": True})
         webhooks.create(tx, caller, request, is_public=lambda _: True)
     keys.revoke(tx, caller.key.id, now=tx.now())
     return caller

@@ -15,8 +15,6 @@ class Installation:
     secret_keys: SecretKeys
     public_url: str = "http://127.0.0.1:8000"
     pending_minutes: int = 30
-    webhook_allow_http: bool = False
-    """For development: endpoints may be registered without TLS."""
     cell: str = ""
     """The name of the cell, which new keys and links carry; empty: the first one."""
 

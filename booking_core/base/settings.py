@@ -403,9 +403,7 @@ class Settings:
         Raises:
             SettingError: there is no secret key, and none can be made.
         """
-        return Installation(
-            self.secret_keys(), self.public_url, self.pending_minutes, self.webhook_allow_http, self.cell or ""
-        )
+        return Installation(self.secret_keys(), self.public_url, self.pending_minutes, self.cell or "")
 
 
 SECRET_URLS = ("database_url", "database_direct_url", "rate_limit_store", "smtp_url")

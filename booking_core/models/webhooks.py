@@ -4,7 +4,7 @@ import re
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, ValidationInfo, WithJsonSchema
 
 from booking_core.models import limits
 from booking_core.models.base import (
@@ -21,6 +21,7 @@ from booking_core.models.base import (
 from booking_core.models.events import FAMILIES, SUBSCRIBABLE, EventType, EventTypeName
 from booking_core.models.reasons import Fault
 from booking_core.models.timestamps import timestamp
+from booking_core.models.webhook_urls import split_url
 
 
 class EndpointStatus(StrEnum):
@@ -215,6 +216,11 @@ def _types_of(words: list[str]) -> list[str]:
     return sorted({kind.value for word in words for kind in _SUBSCRIPTIONS[word]})
 
 
+def _url(url: str, info: ValidationInfo) -> str:
+    split_url(url, allow_http=bool(info.context and info.context["allow_http"]))
+    return url
+
+
 Url = Annotated[
     str,
     Field(
@@ -223,7 +229,9 @@ Url = Annotated[
         json_schema_extra={"format": "uri", **SINGLE_LINE},
     ),
     AfterValidator(single_line),
+    AfterValidator(_url),
 ]
+"""Plain http is allowed by `allow_http` in pydantic's context."""
 SubscribableType = Annotated[
     str, AfterValidator(_subscription), WithJsonSchema({"type": "string", "enum": list(_SUBSCRIPTIONS)})
 ]

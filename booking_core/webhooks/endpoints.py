@@ -18,6 +18,7 @@ from booking_core.db.engine import Tx
 from booking_core.db.paging import JsonPage, envelope
 from booking_core.models.events import EventType
 from booking_core.models.limits import SECRET_OVERLAP_S_DEFAULT
+from booking_core.models.webhook_urls import split_url
 from booking_core.models.webhooks import (
     DisabledReason,
     EndpointStatus,
@@ -41,7 +42,6 @@ def create(tx: Tx, caller: Caller, request: WebhookEndpointCreate, *, is_public:
     """Create an endpoint and return it with its secret, which is never shown again (decision W1).
 
     Raises:
-        Malformed: the URL is not plainly an https URL.
         InsufficientScope: the key may not read something that is subscribed to.
         Conflict: `endpoint_limit_reached`.
         Unprocessable: `port_not_allowed` or `address_not_public`.
@@ -51,7 +51,7 @@ def create(tx: Tx, caller: Caller, request: WebhookEndpointCreate, *, is_public:
     # Concurrent creations wait: the limit holds.
     _, last = events.lock_sequences(tx, {organization.id: (0, 0)})[organization.id]
     rules.check_limit(store.count(tx, organization.id))
-    _check_address(caller, request.url, is_public)
+    _check_address(request.url, is_public)
     row = EndpointRow(
         id=tokens.new_id(),
         url=request.url,
@@ -72,11 +72,8 @@ def check(caller: Caller, request: WebhookEndpointCreate | WebhookEndpointChange
     """Check the parts of a request that need neither the database nor DNS.
 
     Raises:
-        Malformed: the URL is not plainly an https URL.
         InsufficientScope: the key may not read something that is subscribed to.
     """
-    if request.url is not None:
-        rules.split_url(request.url, allow_http=caller.installation.webhook_allow_http)
     rules.check_entitled(caller, request.event_types or ())
 
 
@@ -110,7 +107,6 @@ def change(
     endpoint may send (decision W17): its event types, and the types of its log, which `retry` and `recover` send again.
 
     Raises:
-        Malformed: the URL is not plainly an https URL.
         InsufficientScope: the key may not read something that would be sent.
         NotFound: the organization has no such endpoint.
         Unprocessable: `port_not_allowed` or `address_not_public`.
@@ -121,7 +117,7 @@ def change(
     if request.status == WantedStatus.ENABLED or rules.receiver(row) != rules.receiver(before):
         rules.check_entitled(caller, {*rules.event_types(row), *log.types(tx, caller.organization.id, row.id)})
     if row.url != before.url:
-        _check_address(caller, row.url, is_public)
+        _check_address(row.url, is_public)
     if row == before:
         return _present(caller, before)
     row = row._replace(updated_at=_after(caller, before))
@@ -268,8 +264,8 @@ def _after(caller: Caller, row: EndpointRow) -> int:
     return max(caller.at, row.updated_at)
 
 
-def _check_address(caller: Caller, url: str, is_public: IsPublic) -> None:
-    rules.check_port(rules.split_url(url, allow_http=caller.installation.webhook_allow_http))
+def _check_address(url: str, is_public: IsPublic) -> None:
+    rules.check_port(split_url(url, allow_http=True))  # the request has checked its scheme
     if not is_public(url):
         # The same message for every address: it reveals nothing about a network.
         message = "Webhooks go to public addresses."

@@ -1,8 +1,6 @@
-"""Rules of endpoints and deliveries: valid URLs, presentation, retries and endpoint health. No storage, no clock."""
+"""Rules of endpoints and deliveries: allowed ports, presentation, retries and endpoint health. No storage, no clock."""
 
 import hashlib
-import ipaddress
-import re
 import uuid
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -13,7 +11,7 @@ import orjson
 
 from booking_core.base.clock import SECOND, Zone
 from booking_core.base.context import Caller
-from booking_core.base.errors import Conflict, Malformed, NotFound, Unprocessable
+from booking_core.base.errors import Conflict, NotFound, Unprocessable
 from booking_core.models.events import READ_SCOPE, EventType
 from booking_core.models.limits import (
     API_VERSION,
@@ -22,6 +20,7 @@ from booking_core.models.limits import (
     WEBHOOK_ENDPOINTS_PER_ORGANIZATION,
     WEBHOOK_EXCERPT_LENGTH_MAX,
 )
+from booking_core.models.webhook_urls import HTTP_PORT, HTTPS_PORT, WebhookUrl
 from booking_core.models.webhooks import (
     DeliveryStatus,
     DeliveryTrigger,
@@ -49,16 +48,8 @@ _JITTER_MAX = 0.05
 retried together."""
 
 
-# URLs ------------------------------------------------------------------------------------------------------------
+# Ports -----------------------------------------------------------------------------------------------------------
 
-_URL = re.compile(r"(https?)://([^/?]+)(/[^?]*)?(\?.*)?", re.IGNORECASE)
-_FORBIDDEN = re.compile(r"[\x00-\x20\x7f-\xa0\\#\u2028\u2029\ufeff\ud800-\udfff]|\s")
-"""Control characters, white space, backslashes and fragments: parsers interpret such URLs differently."""
-_AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:@%]+))(?::([0-9]{1,5}))?")
-"""Without user information, and without percent-encoding, which excludes IPv6 zones."""
-_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_HTTPS_PORT, _HTTP_PORT = 443, 80
 _UNFIT_FOR_BROWSERS = frozenset(
     (1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080)
 )
@@ -70,45 +61,10 @@ _OTHER_SERVICES = frozenset(
 MongoDB."""
 
 
-class WebhookUrl(NamedTuple):
-    """The parts of a URL, as they are written."""
-
-    is_tls: bool
-    host: str
-    """Without the brackets of an IPv6 address."""
-    port: int
-    path: str
-    """Path and query."""
-
-
-def split_url(url: str, *, allow_http: bool) -> WebhookUrl:
-    """Split a URL, and refuse a URL that two parsers could read in two ways.
-
-    `create` and `change` check that its address is public, which needs DNS.
-
-    Raises:
-        Malformed: it is not plainly an https URL with a host.
-    """
-    if _FORBIDDEN.search(url):
-        raise Malformed.at("url", "must have no white space, backslash or fragment", "wrong_format")
-    parts = _URL.fullmatch(url)
-    if not parts or (parts[1].lower() == "http" and not allow_http):
-        raise Malformed.at("url", "must begin with https://", "not_https")
-    authority = _AUTHORITY.fullmatch(parts[2])
-    if not authority or not (_is_ipv6(authority[1]) if authority[1] else is_host(authority[2])):
-        message = "must name a host in its usual notation, without user or password"
-        raise Malformed.at("url", message, "wrong_format")
-    is_tls = parts[1].lower() == "https"
-    port = int(authority[3]) if authority[3] else _HTTPS_PORT if is_tls else _HTTP_PORT
-    if not 1 <= port <= 65535:
-        raise Malformed.at("url", "must have a port from 1 to 65535", "out_of_range")
-    return WebhookUrl(is_tls, authority[1] or authority[2], port, (parts[3] or "/") + (parts[4] or ""))
-
-
 def is_port_allowed(port: int, *, is_tls: bool) -> bool:
     """Return whether webhooks are sent to the port: 443, or a port from 1024 without a well-known service (decision
     W12). Plain http, which only development allows, may have its own port 80."""
-    if port == _HTTPS_PORT or (port == _HTTP_PORT and not is_tls):
+    if port == HTTPS_PORT or (port == HTTP_PORT and not is_tls):
         return True
     return 1024 <= port <= 65535 and port not in _UNFIT_FOR_BROWSERS and port not in _OTHER_SERVICES
 
@@ -122,36 +78,6 @@ def check_port(url: WebhookUrl) -> None:
     if not is_port_allowed(url.port, is_tls=url.is_tls):
         message = "Webhooks go to port 443, or to one from 1024 that is not known for another service."
         raise Unprocessable.at("url", message, "port_not_allowed")
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        ipaddress.IPv6Address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def is_host(text: str) -> bool:
-    """Return whether the text is a host name, or an IPv4 address as four decimal numbers.
-
-    `127.1`, `0x7f000001` and digits of other scripts are addresses to some resolvers and names to others.
-    """
-    try:
-        host = text if text.isascii() else text.encode("idna").decode()
-    except UnicodeError:
-        return False
-    labels = host.lower().removesuffix(".").split(".")
-    if not all(map(_LABEL.fullmatch, labels)):
-        return False
-    return text == _canonical(text) if _NUMBER.fullmatch(labels[-1]) else len(host) <= 253
-
-
-def _canonical(text: str) -> str | None:
-    try:
-        return str(ipaddress.IPv4Address(text))
-    except ValueError:
-        return None
 
 
 # Endpoints -------------------------------------------------------------------------------------------------------

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from booking_core import webhooks
-from booking_core.base.errors import Malformed
 from booking_core.base.settings import Settings
 from booking_core.models import limits
+from booking_core.models.reasons import Fault
+from booking_core.models.webhook_urls import is_host, split_url
 
 # The tables ------------------------------------------------------------------------------------------------------
 
@@ -138,14 +139,14 @@ def parse_target(url: str, *, allow_http: bool = False) -> Target:
     if len(url) > limits.WEBHOOK_URL_LENGTH_MAX:
         raise BlockedAddress
     try:
-        parts = webhooks.split_url(url, allow_http=allow_http)
-    except Malformed:
+        parts = split_url(url, allow_http=allow_http)
+    except Fault:
         raise BlockedAddress from None
     if not webhooks.is_port_allowed(parts.port, is_tls=parts.is_tls):
         raise BlockedAddress
     host = _in_ascii(parts.host)
     address = parse_address(host)
-    if address is None and not webhooks.is_host(host):
+    if address is None and not is_host(host):
         raise BlockedAddress
     return Target(
         is_tls=parts.is_tls,

@@ -86,19 +86,24 @@ class JsonBody:
     """Marks the body of a path operation: JSON, parsed in pydantic's strict JSON mode.
 
     In Python mode, as FastAPI would call it, a strict model would refuse the text of an enum or of a timestamp.
+
+    Args:
+        is_optional: an empty body is an empty object.
+        context: returns the context of the model's validators.
     """
 
-    def __init__(self, *, is_optional: bool = False) -> None:
+    def __init__(self, *, is_optional: bool = False, context: Callable[[Request], Any] | None = None) -> None:
         self.is_optional = is_optional
+        self._context = context
 
-    def read(self, model: type[BaseModel], body: RequestBody) -> Any:
+    def read(self, model: type[BaseModel], body: RequestBody, request: Request) -> Any:
         """Return the body as its model.
 
         Raises:
             BookingError: it could not be read, or is not valid.
         """
         body.json_object(is_optional=self.is_optional)
-        return validate(model, body.data)
+        return validate(model, body.data, self._context and self._context(request))
 
 
 def example(body: dict[str, Any]) -> Any:
@@ -106,14 +111,14 @@ def example(body: dict[str, Any]) -> Any:
     return Body(openapi_examples={"default": {"value": body}})
 
 
-def validate(model: type[BaseModel], data: bytes) -> Any:
+def validate(model: type[BaseModel], data: bytes, context: Any = None) -> Any:
     """Return the body as its model.
 
     Raises:
         Malformed: with a detail for each field that is wrong; the value that was sent is not repeated.
     """
     try:
-        return model.model_validate_json(data or b"{}")
+        return model.model_validate_json(data or b"{}", context=context)
     except ValidationError as error:
         raise malformed(details_of(error.errors(include_url=False, include_input=False))) from None
 

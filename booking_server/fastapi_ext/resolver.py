@@ -184,7 +184,8 @@ class CallPlan:
     def _arguments(self, request: Request, body: Any, results: Sequence[Any], faults: Faults) -> dict[str, Any]:
         values = self._operation.arguments(request, results, faults)
         if self._body and self._json:
-            values[self._body.name] = self._json.read(cast("type[BaseModel]", self._body.field_info.annotation), body)
+            model = cast("type[BaseModel]", self._body.field_info.annotation)
+            values[self._body.name] = self._json.read(model, body, request)
         return values
 
     def _add(self, dependant: Dependant) -> int:

@@ -13,6 +13,8 @@ Send = Callable[[Api], Any]
 DEPARTURE = "7a1c9e54-3b0d-4f6a-9d3e-1c5b8a2f4e60"
 GUEST = {"name": "Ada Lovelace", "email": "ada@example.com"}
 ENDPOINT = {"url": "https://hooks.example/", "event_types": ["booking.created"]}
+ANOTHER_LIST = f"AQ{'A' * 54}"
+"""A cursor of the right form, with the signature of no list."""
 JSON = {"content-type": "application/json"}
 
 
@@ -65,10 +67,12 @@ PLACES: dict[str, list[Send]] = {
     "out_of_range": [
         *(query("bookings", "limit=0"), query("bookings", "limit=101"), query("bookings", f"limit={'9' * 30}")),
         *(query("bookings", "booking_number=0"), line(count=0), line(count=2**31), line(count=10**30)),
+        endpoint(url="https://hooks.example:65536/"),
     ],
     "wrong_format": [
         *(query("bookings", "experience_id=abc"), query("bookings", "departure_from=2026-02-30")),
         *(query("bookings", "updated_since=soon"), query("customers", "email=%FF")),
+        *(endpoint(url="https://ada@hooks.example/"), endpoint(url="https://127.1/")),
         *(body(experience_date_id="abc"), guest(email="nobody"), body(metadata={"a b": "c"})),
         lambda api: api.post("/sandbox/clock/advance", {"to": "soon"}),
     ],
@@ -92,7 +96,8 @@ PLACES: dict[str, list[Send]] = {
         *(query("bookings", "limit=1&limit=1"), two_keys),
         *(endpoint(event_types=["booking.created"] * 2), endpoint(headers={"X-A": "1", "x-a": "2"})),
     ],
-    "invalid_cursor": [query("bookings", "starting_after=x"), query("bookings", f"starting_after=AQ{'A' * 54}")],
+    "not_https": [endpoint(url="http://hooks.example/"), endpoint(url="hooks.example")],
+    "invalid_cursor": [query("bookings", "starting_after=x"), query("bookings", f"starting_after={ANOTHER_LIST}")],
     "invalid_json": [content(b"{"), content(b'{"note": "\\ud800"}'), content(b"\xff")],
     "exactly_one": [two_names],
 }
@@ -124,6 +129,25 @@ def test_each_fault_of_a_query_is_named(api: Api) -> None:
     }
     text = "&".join(f"{name}={value}" for name, (value, _) in wrong.items())
     assert faults(api.call("GET", f"/bookings?{text}")) == {name: reason for name, (_, reason) in wrong.items()}
+
+
+def test_each_fault_of_a_query_of_the_feed_is_named(api: Api) -> None:
+    wrong = {"type": "unknown_value", "limit": "out_of_range", "starting_after": "invalid_cursor"}
+    assert faults(api.call("GET", "/events?type=booking.never&limit=0&starting_after=x")) == wrong
+
+
+def test_a_cursor_of_another_list_is_named_once_the_list_is_known(api: Api) -> None:
+    another = f"/bookings?starting_after={ANOTHER_LIST}"
+    assert faults(api.call("GET", another)) == {"starting_after": "invalid_cursor"}
+    assert faults(api.call("GET", f"{another}&status=paid")) == {"status": "unknown_value"}
+
+
+def test_the_url_of_an_endpoint_is_named_beside_other_faults(api: Api) -> None:
+    wrong = {"url": "not_https", "event_types": "too_short", "max_per_second": "out_of_range"}
+    fields = {"url": "http://hooks.example/", "event_types": [], "max_per_second": 0}
+    assert faults(api.post("/webhooks", fields)) == wrong
+    changed = api.call("PATCH", f"/webhooks/{DEPARTURE}", json=fields)
+    assert faults(changed) == wrong
 
 
 def test_a_required_parameter_with_a_fault_is_named_once(api: Api) -> None:

@@ -1,6 +1,6 @@
 """Events of an organization: published in the transaction of their cause, and read as a feed while they are kept."""
 
-from booking_core.records.events.feed import FeedPage, find, get
+from booking_core.records.events.feed import FeedPage, check_named, find, get, split_types
 from booking_core.records.events.publish import (
     NewEvent,
     Sequences,

@@ -12,11 +12,12 @@ import orjson
 from booking_core.base import cursors
 from booking_core.base.context import Caller
 from booking_core.base.cursors import Binding
-from booking_core.base.errors import InsufficientScope, Malformed, NotFound
+from booking_core.base.errors import InsufficientScope, NotFound
 from booking_core.db.engine import Tx
 from booking_core.db.paging import PageRequest
 from booking_core.models.events import FAMILIES, READ_SCOPE, EventType, ResourceType
 from booking_core.models.limits import EVENT_TYPES_PER_FILTER
+from booking_core.models.reasons import Fault
 from booking_core.records.events import store
 from booking_core.records.events.store import EventRow
 
@@ -52,15 +53,15 @@ def find(
     misses no event.
 
     Args:
-        types: event types, or prefixes such as `booking.*`.
+        types: event types, or prefixes such as `booking.*`, as `split_types` returns them.
         created_since: the first instant of the period.
         created_until: the first instant after the period.
 
     Raises:
         InsufficientScope: the key lacks the scope of a named type, or can read no type.
-        Malformed: an unknown type, too many types, or a cursor of another list.
+        Malformed: a cursor of another list.
     """
-    chosen = _choose(caller.key.scopes, types, resource_type)
+    chosen = _choose(caller, types, resource_type)
     filters = {
         "types": tuple(sorted(set(types))) or None,
         "resource_type": resource_type.value if resource_type else None,
@@ -120,6 +121,32 @@ def get(tx: Tx, caller: Caller, event_id: str) -> orjson.Fragment:
 # Scopes and types -----------------------------------------------------------------------------------------------
 
 
+def split_types(text: str) -> tuple[str, ...]:
+    """Split the text of the `type` parameter into event types and prefixes (decision L6).
+
+    Raises:
+        Fault: an unknown type, or too many.
+    """
+    words = tuple(text.split(","))
+    if len(words) > EVENT_TYPES_PER_FILTER:
+        raise Fault("too_long", f"names more than {EVENT_TYPES_PER_FILTER} types")
+    if any(word not in _BY_TOKEN for word in words):
+        raise Fault("unknown_value", "is not an event type, nor a prefix such as booking.*")
+    return words
+
+
+def check_named(caller: Caller, types: Iterable[str], resource_type: str | None) -> None:
+    """Refuse event types and a kind of resource without their read scopes. Unknown ones pass.
+
+    Raises:
+        InsufficientScope: the first scope that is missing.
+    """
+    for kind in (kind for word in types for kind in _BY_TOKEN.get(word, ())):
+        _check_readable(kind.resource_type, caller.key.scopes)
+    if resource_type is not None and resource_type in READ_SCOPE:
+        _check_readable(resource_type, caller.key.scopes)
+
+
 def _check_readable(resource_type: str, scopes: Collection[str]) -> None:
     """Refuse an event about a resource without its read scope."""
     scope = READ_SCOPE[ResourceType(resource_type)]
@@ -139,33 +166,19 @@ def _readable(scopes: Collection[str]) -> frozenset[EventType]:
     return types
 
 
-def _choose(scopes: Collection[str], tokens: Sequence[str], resource_type: ResourceType | None) -> frozenset[EventType]:
-    """Return the types to read: the named types, or without names all readable types (decision L6).
+def _choose(caller: Caller, types: Sequence[str], resource_type: ResourceType | None) -> frozenset[EventType]:
+    """Return the types to read: the named types, or without names all readable types.
 
     Raises:
         InsufficientScope: the scope of a named type is missing, or no type can be read.
-        Malformed: an unknown type, or too many.
     """
-    for resource_kind in [*_resource_types(tokens), *([resource_type] if resource_type else [])]:
-        _check_readable(resource_kind, scopes)
-    chosen = _readable(scopes)
-    if tokens:
-        chosen &= _types(tokens)
+    check_named(caller, types, resource_type)
+    chosen = _readable(caller.key.scopes)
+    if types:
+        chosen &= frozenset[EventType]().union(*(_BY_TOKEN[word] for word in types))
     if resource_type:
         chosen = frozenset(kind for kind in chosen if kind.resource_type is resource_type)
     return chosen
-
-
-def _resource_types(tokens: Iterable[str]) -> list[ResourceType]:
-    return [kind.resource_type for token in tokens for kind in _BY_TOKEN.get(token, ())]
-
-
-def _types(tokens: Sequence[str]) -> frozenset[EventType]:
-    if len(tokens) > EVENT_TYPES_PER_FILTER:
-        raise Malformed.at("type", f"names more than {EVENT_TYPES_PER_FILTER} types", "too_long")
-    if any(token not in _BY_TOKEN for token in tokens):
-        raise Malformed.at("type", "is not an event type, nor a prefix such as booking.*", "unknown_value")
-    return frozenset[EventType]().union(*(_BY_TOKEN[token] for token in tokens))
 
 
 def _show(row: EventRow) -> orjson.Fragment:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import Query, Security
+from fastapi import Query, Request, Security
 
 from booking_core import webhooks
 from booking_core.base.context import Caller
@@ -26,7 +26,7 @@ from booking_core.models.webhooks import (
 )
 from booking_core.records.idempotency import Answer
 from booking_server.api.commands import PlainCommand
-from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, ServiceDep, authorize, runs_in
+from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, ServiceDep, authorize, runs_in, service_of
 from booking_server.api.errors import refusals
 from booking_server.api.openapi import data
 from booking_server.api.parameters import DeliveryId, ListQuery, PathId, QueryId
@@ -38,6 +38,11 @@ router = ApiRouter(prefix="/api/v1/webhooks", tags=["Webhooks"])
 WebhooksManager = Annotated[Caller, Security(authorize, scopes=[Scope.WEBHOOKS_MANAGE])]
 
 _ADDRESS_NOT_PUBLIC = Unprocessable.at("url", "Webhooks go to public addresses.", "address_not_public")
+
+
+def _schemes(request: Request) -> dict[str, bool]:
+    """Return the context of a model with a URL: whether the settings allow plain http."""
+    return {"allow_http": service_of(request).settings.webhook_allow_http}
 
 
 async def _is_public(service: Service, caller: Caller, body: WebhookEndpointCreate | WebhookEndpointChange) -> bool:
@@ -86,7 +91,7 @@ async def create_webhook(
     caller: WebhooksManager,
     command: PlainCommand,
     service: ServiceDep,
-    body: Annotated[WebhookEndpointCreate, JsonBody(), example(_CREATE_EXAMPLE)],
+    body: Annotated[WebhookEndpointCreate, JsonBody(context=_schemes), example(_CREATE_EXAMPLE)],
 ) -> Answer:
     """The secret that signs its deliveries is in this answer and nowhere else. An organization has at most ten
     endpoints. Subscribing to a type also needs the read scope of its resource. The URL is https, its port is 443 or one
@@ -124,7 +129,7 @@ async def change_webhook(
     command: PlainCommand,
     service: ServiceDep,
     endpoint_id: PathId,
-    body: Annotated[WebhookEndpointChange, JsonBody(), example({"status": "enabled"})],
+    body: Annotated[WebhookEndpointChange, JsonBody(context=_schemes), example({"status": "enabled"})],
 ) -> Answer:
     """Fields that are not given are unchanged. With `status` `disabled` nothing more is sent: queued deliveries, and
     deliveries of later events, are `failed` with `endpoint_disabled`. With `enabled`, also after `auto_disabled`,
