@@ -1,5 +1,6 @@
 """The shell blocks of the guides, run as they are printed."""
 
+import json
 import os
 import re
 import shlex
@@ -31,25 +32,29 @@ def demo(process: Process) -> Iterator[dict[str, str]]:
         started.communicate()
 
 
+def at_a_shell(command: str) -> str:
+    """Run a line as a reader types it, in the environment of the test, and return its output."""
+    return subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.component("curl", package="curl")
 def test_the_first_five_minutes_work(booking: Booking, environment: Environment, demo: dict[str, str]) -> None:
     for name, value in demo.items():
         environment(name, value)
     (me,), (day, availability), (book,), commands = pages.commands("start.md")
-    assert call(os.path.expandvars(me))[1]["organization"]["slug"] == "fjord-tours"
-    done = subprocess.run(["/bin/sh", "-c", f"{day}; echo $DAY"], capture_output=True, text=True, check=True)
-    environment("DAY", done.stdout.strip())
-    status, found = call(os.path.expandvars(availability))
-    assert status == 200
-    departure = next(each for each in found["data"] if each["status"] == "open" and each["seats_available"] >= 4)
-    experience = (
-        f"-H 'Authorization: Bearer $BOOKING_API_KEY' $BOOKING_BASE_URL/api/v1/experiences/{departure['experience_id']}"
+    assert json.loads(at_a_shell(me))["organization"]["slug"] == "fjord-tours"
+    page = at_a_shell(f"{day}\n{availability}")
+    assert page.startswith('{\n    "data": [\n'), "it is indented"
+    departure = next(
+        each for each in json.loads(page)["data"] if each["status"] == "open" and each["seats_available"] >= 4
     )
-    tiers = call(os.path.expandvars(f"curl -s {experience}"))[1]["price_tiers"]
+    tiers = json.loads(at_a_shell(me.replace("/me", f"/experiences/{departure['experience_id']}")))["price_tiers"]
     ids = {"DEPARTURE": departure["id"], "TIER": next(tier["id"] for tier in tiers if tier["seats_per_unit"] == 1)}
-    request = re.sub("DEPARTURE|TIER", lambda match: ids[match[0]], os.path.expandvars(book))
-    first, again = call(request), call(request)
-    assert first[0] == 201
-    assert again == first
+    request = re.sub("DEPARTURE|TIER", lambda match: ids[match[0]], book)
+    (head, body), (again, same) = (at_a_shell(request).split("\n\n") for _ in range(2))
+    assert [text.partition("\n")[0] for text in (head, again)] == ["HTTP/1.1 201 Created"] * 2
+    assert ["idempotent-replayed: true" in text.lower() for text in (head, again)] == [False, True]
+    assert same == body
     for command in commands:
         done = booking(*shlex.split(command)[1:])
         assert done.code == 0, (command, done.err)
