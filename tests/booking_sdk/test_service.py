@@ -50,6 +50,13 @@ def post(client: Any, path: str, body: object, **options: Any) -> object:
     return client.request("POST", f"/api/v1/{path}", json=body, cast_to=dict, **options)
 
 
+def rotate_three_times(client: Any) -> None:
+    endpoint = client.webhooks.create(url="https://hooks.example.com/in", event_types=["booking.created"])
+    rotated = [client.webhooks.rotate_secret(endpoint.id, overlap_seconds=60) for _ in range(2)]
+    assert len(rotated[-1].former_secrets) == 2
+    client.webhooks.rotate_secret(endpoint.id, overlap_seconds=60)
+
+
 def ids(items: Iterable[Any]) -> list[str]:
     return [one.id for one in items]
 
@@ -81,6 +88,7 @@ def stage(session_app: TestClient, world: World, runner: asyncio.Runner, monkeyp
         (NotFoundError, 404, lambda client, _: client.request("GET", "/api/v1/spaceships", cast_to=dict)),
         (APIStatusError, 405, lambda client, _: post(client, "me", {})),
         (InsufficientCapacityError, 409, lambda client, departure: book(client, departure, count=13)),
+        (ConflictError, 409, lambda client, _: rotate_three_times(client)),
         (UnprocessableEntityError, 422, lambda client, departure: book(client, departure, guests=[SENIOR])),
     ],
     ids=[
@@ -92,6 +100,7 @@ def stage(session_app: TestClient, world: World, runner: asyncio.Runner, monkeyp
         "unknown path",
         "wrong method",
         "too many seats",
+        "third rotation",
         "unknown tier",
     ],
 )

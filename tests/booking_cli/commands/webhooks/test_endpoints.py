@@ -58,6 +58,14 @@ def test_rotation_overlaps_for_a_day_unless_another_time_is_given(booking: Booki
     assert [booking(*rotate, "--overlap", wrong).code for wrong in ("8d", "soon")] == [8, 2]
 
 
+def test_a_rotation_that_would_end_a_secret_early_names_the_way_out(booking: Booking, hooks: Hooks) -> None:
+    rotate = ("webhooks", "rotate-secret", create(booking)["id"], "-o", "json")
+    assert [booking(*rotate).code for _ in range(2)] == [0, 0]
+    refused = booking(*rotate)
+    assert (*refused.refusal, refused.error["hint"]) == (7, "conflict", "--overlap 0 ends all former secrets now")
+    assert booking(*rotate, "--overlap", "0").json["former_secrets"] == []
+
+
 def test_what_is_given_is_changed_and_the_rest_left(booking: Booking, hooks: Hooks) -> None:
     made = create(booking, "--description", "The calendar")
     update = ("webhooks", "update", made["id"], "--json")
