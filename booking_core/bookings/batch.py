@@ -12,7 +12,7 @@ counters another transaction has locked, and defers them. A batch that waits for
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -170,13 +170,19 @@ def create_many(tx: Tx, creates: Sequence[CreateRequest], *, lock_wait: LockWait
     Raises:
         Unavailable: `is_locked`: a lock was not free in time. Nothing was done.
     """
-    limit = [lock_wait.limit(tx.dialect)] if lock_wait else []
-    results = tx.pipeline(*limit, *first_queries(tx.dialect, creates, is_blocking=lock_wait is not None))[len(limit) :]
-    return decide_many(tx, creates, results, lock_wait=lock_wait)
+    queries: dict[str, Query[Any]] = {"limit": lock_wait.limit(tx.dialect)} if lock_wait else {}
+    queries |= first_queries(tx.dialect, creates, is_blocking=lock_wait is not None)
+    answers = dict(zip(queries, tx.pipeline(*queries.values()), strict=True))
+    return decide_many(tx, creates, answers, lock_wait=lock_wait)
 
 
-def first_queries(dialect: Dialect, creates: Sequence[CreateRequest], *, is_blocking: bool = False) -> list[Query[Any]]:
+def first_queries(
+    dialect: Dialect, creates: Sequence[CreateRequest], *, is_blocking: bool = False
+) -> dict[str, Query[Any]]:
     """Return the queries that lock and read what `decide_many` needs: one pipeline, the first of a transaction.
+
+    They are in the order of every transaction's locks. `holds`, `references` and `sequence` are absent where no request
+    needs them.
 
     Args:
         is_blocking: wait for locks.
@@ -184,21 +190,19 @@ def first_queries(dialect: Dialect, creates: Sequence[CreateRequest], *, is_bloc
     names = [idempotency.lock_name(*create.key) for create in creates]
     wanted_holds = [(key, name) for create, name in zip(creates, names, strict=True) if (key := create.hold_key)]
     wanted_references = {reference for create in creates if (reference := create.unique_reference)}
-    queries: list[Query[Any]] = []
+    queries: dict[str, Query[Any]] = {}
     if wanted_holds:  # locked before their departures, as everywhere
-        queries.append(holds.locks_query(wanted_holds, blocking=is_blocking))
+        queries["holds"] = holds.locks_query(wanted_holds, blocking=is_blocking)
     departure_keys = zip((create.departure_key for create in creates), names, strict=True)
-    queries += [
-        idempotency.locks_query(dialect, [create.key for create in creates]),
-        store.departures_query(departure_keys, blocking=is_blocking),
-        store.contexts_query(_context_keys(creates)),
-    ]
+    queries["keys"] = idempotency.locks_query(dialect, [create.key for create in creates])
+    queries["departures"] = store.departures_query(departure_keys, blocking=is_blocking)
+    queries["contexts"] = store.contexts_query(_context_keys(creates))
     if wanted_references:
-        queries.append(store.references_query(dialect, wanted_references, blocking=is_blocking))
-        queries.append(store.taken_query(wanted_references))
+        queries["references"] = store.references_query(dialect, wanted_references, blocking=is_blocking)
+        queries["taken_references"] = store.taken_query(wanted_references)
     if len(creates) == 1 and not is_blocking and dialect.name != "sqlite":
         # The last lock. With several requests it waits until it is known which of them become bookings.
-        queries.append(events.sequences_query(creates[0].organization_id))
+        queries["sequence"] = events.sequences_query(creates[0].organization_id)
     return queries
 
 
@@ -215,14 +219,14 @@ def _context_keys(creates: Sequence[CreateRequest]) -> Iterator[dict[str, object
 
 
 def decide_many(
-    tx: Tx, creates: Sequence[CreateRequest], results: Iterable[Any], *, lock_wait: LockWait | None = None
+    tx: Tx, creates: Sequence[CreateRequest], answers: Mapping[str, Any], *, lock_wait: LockWait | None = None
 ) -> list[CreateResult]:
     """Decide about the requests, collect the rows to write, and return the results as `create_many` does.
 
     Args:
-        results: the results of `first_queries`, in this transaction.
+        answers: the results of `first_queries` by their names, in this transaction.
     """
-    batch = _read(tx, creates, iter(results), is_blocking=lock_wait is not None)
+    batch = _read(tx, creates, answers, is_blocking=lock_wait is not None)
     for position in range(len(creates)):
         if position not in batch.results:
             _decide(batch, position)
@@ -230,21 +234,18 @@ def decide_many(
     return [_result(batch, position) for position in range(len(creates))]
 
 
-def _read(tx: Tx, creates: Sequence[CreateRequest], results: Iterator[Any], *, is_blocking: bool) -> CreateBatch:
-    are_holds_named = any(create.hold_key for create in creates)
-    locked_holds = next(results) if are_holds_named else {}
-    has_lock = next(results)
-    batch = CreateBatch(creates, departures=next(results), contexts=next(results))
-    if any(create.unique_reference for create in creates):
-        batch.references_locked, batch.references_taken = next(results), set(next(results))
-    for locked in results:
-        batch.sequences = {creates[0].organization_id: locked}
-    batch.results.update((i, IdempotencyInProgress()) for i, is_locked in enumerate(has_lock) if not is_locked)
+def _read(tx: Tx, creates: Sequence[CreateRequest], answers: Mapping[str, Any], *, is_blocking: bool) -> CreateBatch:
+    batch = CreateBatch(creates, departures=answers["departures"], contexts=answers["contexts"])
+    if "references" in answers:
+        batch.references_locked, batch.references_taken = answers["references"], set(answers["taken_references"])
+    if "sequence" in answers:
+        batch.sequences = {creates[0].organization_id: answers["sequence"]}
+    batch.results.update((i, IdempotencyInProgress()) for i, is_locked in enumerate(answers["keys"]) if not is_locked)
     can_be_locked = not is_blocking and tx.dialect.name == "postgresql"
     if can_be_locked:
         batch.departures_locked_by_others = _locked_departures(tx, batch)
-    if are_holds_named:
-        _read_holds(tx, batch, locked_holds, can_be_locked=can_be_locked)
+    if "holds" in answers:
+        _read_holds(tx, batch, answers["holds"], can_be_locked=can_be_locked)
     return batch
 
 
