@@ -20,7 +20,7 @@ from booking_core.bookings import CreateRequest, Deferred, LockWait
 from booking_core.db.engine import Database
 from booking_core.records.idempotency import Answer
 from booking_server.execution.authenticator import Authenticator, Credentials
-from booking_server.execution.executor import RETRY, BatchExecutor, HandOver, OwnerQueue, Place, Unresolved
+from booking_server.execution.executor import RETRY, BatchExecutor, HandOver, OwnerQueue, Place, Unresolved, fill_open
 
 log = logging.getLogger("booking.http")
 
@@ -150,19 +150,19 @@ class Creations:
 
     def _create_batch(self, waiting: Sequence[Creation]) -> list[Result]:
         creations = _within_bytes(waiting)
-        self._look_up([each for each in creations if each.caller is None])
-        decided = [self._decided(each) for each in creations]
-        chosen = [creation for creation, result in zip(creations, decided, strict=True) if result is None]
-        results = iter(self._create_all(chosen) if chosen else ())
-        ended = [next(results) if result is None else result for result in decided]
-        return ended + [RETRY] * (len(waiting) - len(creations))
+        self._look_up([creation for creation in creations if creation.caller is None])
+        decided: list[Result | None] = [self._decided(creation) for creation in creations]
+        results: list[Result] = fill_open(
+            decided, lambda places: self._create_all([creations[place] for place in places])
+        )
+        return results + [RETRY] * (len(waiting) - len(creations))
 
     def _look_up(self, creations: Sequence[Creation]) -> None:
         """Look up the callers of requests, before the transaction of their bookings begins."""
         if not creations:
             return
         with self._key_readers.reading() as tx:
-            callers = self._authenticator.authenticate(tx, [each.credentials for each in creations])
+            callers = self._authenticator.authenticate(tx, [creation.credentials for creation in creations])
         for creation, caller in zip(creations, callers, strict=True):
             creation.caller = caller
 
@@ -188,7 +188,7 @@ class Creations:
             if is_outage(error) or (len(creations) == 1 and not _is_locked(error)):
                 return [error] * len(creations)
             log.warning("a batch of %d bookings failed and is run by organization: %r", len(creations), error)
-            return [self._hand_over(each) for each in creations]
+            return [self._hand_over(creation) for creation in creations]
         has_progressed = not all(isinstance(outcome, Deferred) for outcome in outcomes)
         return [
             self._deferred(creation, outcome, has_progressed) if isinstance(outcome, Deferred) else outcome
@@ -212,7 +212,7 @@ class Creations:
     def _create_waiting(self, creations: Sequence[Creation]) -> Sequence[Result]:
         """Create the bookings of one organization that wait for the same lock; when they fail, one by one."""
         creates = _requests(creations)
-        until_s = min(each.locked_since_s for each in creations) + LOCK_WAIT_S
+        until_s = min(creation.locked_since_s for creation in creations) + LOCK_WAIT_S
         lock_wait = LockWait(until_s, self._clock)
         try:
             outcomes = self._database.write(
@@ -220,10 +220,14 @@ class Creations:
             )
         except Exception as error:  # noqa: BLE001 - returned to its one request, or every request is run again
             if _is_locked(error):
-                return [self._timed_out(each, error) for each in creations]
+                return [self._timed_out(creation, error) for creation in creations]
             if is_outage(error) or len(creations) == 1:
                 return [error] * len(creations)
-            return [HandOver(Place(each.create.organization_id, id(each))) for each in creations if each.create]
+            return [
+                HandOver(Place(creation.create.organization_id, id(creation)))
+                for creation in creations
+                if creation.create
+            ]
         return [RETRY if isinstance(outcome, Deferred) else outcome for outcome in outcomes]
 
     def _timed_out(self, creation: Creation, error: Exception) -> Exception | Unresolved:
@@ -234,12 +238,12 @@ class Creations:
 
 def _within_bytes(creations: Sequence[Creation]) -> Sequence[Creation]:
     """Return the first of the requests: as many as a batch has, at least one."""
-    sizes = accumulate(each.size for each in creations)
+    sizes = accumulate(creation.size for creation in creations)
     return creations[: 1 + sum(size <= BATCH_BYTES_MAX for size in sizes)]
 
 
 def _requests(creations: Sequence[Creation]) -> list[CreateRequest]:
-    return [each.create for each in creations if each.create]
+    return [creation.create for creation in creations if creation.create]
 
 
 def _place(create: CreateRequest, departure_id: str | None) -> Place:

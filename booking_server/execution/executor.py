@@ -72,7 +72,7 @@ class JobQueue(ABC):
     def __init__(self) -> None:
         self._length = 0
         """The number of waiting jobs."""
-        self._held: dict[Hashable, int] = {}
+        self._counts: dict[Hashable, int] = {}
         """The number of jobs of each owner, waiting and running."""
 
     def __len__(self) -> int:
@@ -81,21 +81,21 @@ class JobQueue(ABC):
     @property
     def owners(self) -> int:
         """Return the number of owners with jobs, waiting or running."""
-        return len(self._held)
+        return len(self._counts)
 
     @property
     def of_only_owner(self) -> int:
         """Return the number of all jobs, waiting and running, where one owner has all of them, and else 0."""
-        return next(iter(self._held.values())) if len(self._held) == 1 else 0
+        return next(iter(self._counts.values())) if len(self._counts) == 1 else 0
 
     def count(self, owner: Hashable) -> int:
         """Return the number of the owner's jobs, waiting and running."""
-        return self._held.get(owner, 0)
+        return self._counts.get(owner, 0)
 
     def put(self, job: QueuedJob) -> None:
         """Queue a job."""
         self._length += 1
-        self._held[job.place.owner] = self.count(job.place.owner) + 1
+        self._counts[job.place.owner] = self.count(job.place.owner) + 1
         self._append(job)
 
     def take(self, batch: int, threads: int = 1) -> list[QueuedJob]:
@@ -105,21 +105,21 @@ class JobQueue(ABC):
             batch: the largest number of jobs.
             threads: that share the queue.
         """
-        taken = self._take(batch, threads) if self.is_ready else []
-        self._length -= len(taken)
-        return taken
+        jobs = self._take(batch, threads) if self.is_ready else []
+        self._length -= len(jobs)
+        return jobs
 
-    def end(self, taken: Sequence[QueuedJob], again: Sequence[QueuedJob] = ()) -> None:
+    def end(self, jobs: Sequence[QueuedJob], again: Sequence[QueuedJob] = ()) -> None:
         """Note that a batch has ended.
 
         Args:
             again: jobs of the batch that return to their places.
         """
-        for job in taken:
-            _decrease(self._held, job.place.owner)
+        for job in jobs:
+            _decrease(self._counts, job.place.owner)
         for job in reversed(again):
             self._length += 1
-            self._held[job.place.owner] = self.count(job.place.owner) + 1
+            self._counts[job.place.owner] = self.count(job.place.owner) + 1
             self._append_left(job)
 
     @property
@@ -138,9 +138,9 @@ class JobQueue(ABC):
 
 
 def _decrease(counts: dict[Hashable, int], key: Hashable) -> None:
-    left = counts[key] - 1
-    if left:
-        counts[key] = left
+    remaining = counts[key] - 1
+    if remaining:
+        counts[key] = remaining
     else:
         del counts[key]
 
@@ -171,15 +171,15 @@ class MixedQueue(JobQueue):
 
     def _take(self, batch: int, threads: int) -> list[QueuedJob]:
         """Return a thread's share of the queue: no thread is idle while another one has all jobs."""
-        taken = []
+        share = []
         for _ in range(min(batch, -(-self._length // threads))):
             owner, jobs = next(iter(self._jobs.items()))
-            taken.append(jobs.popleft())
+            share.append(jobs.popleft())
             if jobs:
                 self._jobs.move_to_end(owner)
             else:
                 del self._jobs[owner]
-        return taken
+        return share
 
 
 class OwnerQueue(JobQueue):
@@ -228,15 +228,15 @@ class OwnerQueue(JobQueue):
             sharing = min(threads, self._threads_per_owner)
         else:
             self._running.add(place)
-        taken = [jobs.popleft() for _ in range(min(batch, -(-len(jobs) // sharing)))]
+        share = [jobs.popleft() for _ in range(min(batch, -(-len(jobs) // sharing)))]
         if not jobs:
             del self._jobs[place]
         self._offer(place)
-        return taken
+        return share
 
-    def end(self, taken: Sequence[QueuedJob], again: Sequence[QueuedJob] = ()) -> None:
-        super().end(taken, again)
-        place = taken[0].place
+    def end(self, jobs: Sequence[QueuedJob], again: Sequence[QueuedJob] = ()) -> None:
+        super().end(jobs, again)
+        place = jobs[0].place
         _decrease(self.threads, place.owner)
         self._running.discard(place)
         self._offer(place)
@@ -387,9 +387,9 @@ class BatchExecutor(Generic[JobT, ResultT]):
     def _is_full(self, owner: Hashable) -> bool:
         """Return True if there is no room for another job of the owner. There is for an equal part of the queue, one
         part more than there are owners, also when others have filled it."""
-        own = self._waiting.count(owner)
-        is_above_part = own >= QUEUE_MAX // (self._waiting.owners + 1)
-        return is_above_part and (len(self._waiting) >= QUEUE_MAX or own >= QUEUE_MAX * OWNER_PART)
+        count = self._waiting.count(owner)
+        is_above_part = count >= QUEUE_MAX // (self._waiting.owners + 1)
+        return is_above_part and (len(self._waiting) >= QUEUE_MAX or count >= QUEUE_MAX * OWNER_PART)
 
     def is_rushed_by_another(self, owner: Hashable) -> bool:
         """Return whether all jobs that wait or run are of a rush of one other owner."""
@@ -407,13 +407,13 @@ class BatchExecutor(Generic[JobT, ResultT]):
     # In a thread -----------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while taken := self._next_batch():
-            results = self._results(taken)
-            again = [job for job, result in zip(taken, results, strict=True) if result is RETRY]
+        while jobs := self._next_batch():
+            results = self._results(jobs)
+            again = [job for job, result in zip(jobs, results, strict=True) if result is RETRY]
             with self._changed:
-                self._waiting.end(taken, again)
+                self._waiting.end(jobs, again)
                 self.busy_threads -= 1
-            self._settle(taken, results)
+            self._settle(jobs, results)
 
     def _next_batch(self) -> list[QueuedJob]:
         """Return the next batch, once a job is ready; an empty one when the executor is closing and no job is left."""
@@ -437,31 +437,30 @@ class BatchExecutor(Generic[JobT, ResultT]):
             before, waiting = waiting, len(self._waiting)
             vain = 0 if waiting > before else vain + 1
 
-    def _results(self, taken: Sequence[QueuedJob]) -> list[Any]:
+    def _results(self, jobs: Sequence[QueuedJob]) -> list[Any]:
         """Run the jobs of a batch, except those that waited too long, and return the result or refusal of each."""
         now_s = self._clock()
-        self._waited_s, earliest_s = now_s - taken[0].submitted_s, now_s - self._wait_max_s
-        on_time = [job for job in taken if job.submitted_s >= earliest_s]
-        results = iter(self._run_batch(on_time) if on_time else ())
-        return [next(results) if job.submitted_s >= earliest_s else busy(self._wait_max_s) for job in taken]
+        self._waited_s, earliest_s = now_s - jobs[0].submitted_s, now_s - self._wait_max_s
+        results = [None if job.submitted_s >= earliest_s else busy(self._wait_max_s) for job in jobs]
+        return fill_open(results, lambda places: self._run_batch([jobs[place] for place in places]))
 
     def _run_batch(self, jobs: Sequence[QueuedJob]) -> Sequence[Any]:
         """Run a batch, in a span if one of its requests is recorded, and return the result of each job."""
         self.observe(len(jobs), self._waited_s)
-        spans = [each.span for each in jobs if each.span] if self.tracer else None
+        spans = [job.span for job in jobs if job.span] if self.tracer else None
         results: Sequence[Any]
         try:
             with self.tracer.batch(self.name, spans, len(jobs)) if self.tracer and spans else _UNTRACED:
-                results = self._handle([each.job for each in jobs])
+                results = self._handle([job.job for job in jobs])
         except Exception as error:  # noqa: BLE001 - every future of the batch gets it, and the thread goes on
             results = [error] * len(jobs)
         if self._coalesce:
             self._update_expected(len(jobs))  # before the answers, or a client that asks again at once counts twice
         return results
 
-    def _update_expected(self, taken: int) -> None:
+    def _update_expected(self, size: int) -> None:
         """Expect as many jobs as there are now, in this batch and in the queue; a larger number decays slowly."""
-        now = taken + len(self._waiting)
+        now = size + len(self._waiting)
         self._expected = max(now, self._expected - max(1, self._expected // 8))
 
     def _settle(self, jobs: Sequence[QueuedJob], results: Sequence[Any]) -> None:
@@ -469,7 +468,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
         if all(isinstance(result, Exception) and is_outage(result) for result in results):
             # Before the answers: a client that asks again at once is not refused without a try.
             self._refuse(self._drained(), results[0])
-        resolve([each.future for each in jobs], results)
+        resolve([job.future for job in jobs], results)
         handed_over = [
             job._replace(place=result.place)
             for job, result in zip(jobs, results, strict=True)
@@ -483,13 +482,26 @@ class BatchExecutor(Generic[JobT, ResultT]):
         long for the same refusal."""
         drained: list[QueuedJob] = []
         with self._changed:
-            while taken := self._waiting.take(self._batch):
-                self._waiting.end(taken)
-                drained += taken
+            while jobs := self._waiting.take(self._batch):
+                self._waiting.end(jobs)
+                drained += jobs
         return drained
 
     def _refuse(self, jobs: Sequence[QueuedJob], refusal: Exception) -> None:
-        resolve([each.future for each in jobs], [refusal] * len(jobs))
+        resolve([job.future for job in jobs], [refusal] * len(jobs))
+
+
+def fill_open(results: Sequence[ResultT | None], run: Callable[[Sequence[int]], Sequence[ResultT]]) -> list[ResultT]:
+    """Return the results, with those that are None filled in.
+
+    Args:
+        run: returns the results of these places, in their order. It is not called without a place.
+    """
+    places = [place for place, result in enumerate(results) if result is None]
+    filled: list[Any] = list(results)
+    for place, result in zip(places, run(places) if places else (), strict=True):
+        filled[place] = result
+    return filled
 
 
 def resolve(futures: Sequence["asyncio.Future[Any]"], results: Sequence[Any]) -> None:

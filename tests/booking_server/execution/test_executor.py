@@ -460,3 +460,24 @@ def test_load_above_capacity_keeps_throughput_and_answers_in_time(times: int) ->
     assert max(rush.waits) <= executor.WAIT_MAX_S + Rush.BATCH_S
     assert rush.retry_after  # refused at once, since the queue is full
     assert 1 <= min(rush.retry_after) <= max(rush.retry_after) <= ceil(executor.QUEUE_MAX / Rush.CAPACITY)
+
+
+@pytest.mark.parametrize(
+    ("results", "filled", "places"),
+    [
+        ([None, 7, None], [10, 7, 12], [[0, 2]]),
+        ([1, 2], [1, 2], []),
+        ([], [], []),
+    ],
+)
+def test_open_results_are_filled_in_at_their_places(
+    results: list[int | None], filled: list[int], places: list[list[int]]
+) -> None:
+    calls: list[Sequence[int]] = []
+
+    def run(open_places: Sequence[int]) -> list[int]:
+        calls.append(open_places)
+        return [10 + place for place in open_places]
+
+    assert executor.fill_open(results, run) == filled
+    assert calls == places
