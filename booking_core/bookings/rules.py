@@ -158,71 +158,34 @@ def _payment(method: str, source: str, status: str) -> orjson.Fragment:
 def present(row: BookingRow, zone: Zone, terms: bytes, manage: str | None = None) -> dict[str, Any]:
     """Present the booking as in the API, with `manage_url` last, ready for orjson.
 
-    The lines are stored in their final JSON form, and what many bookings have in common is rendered once. The row is
-    unpacked by position: a page has a thousand columns.
+    The lines are stored in their final JSON form, and what many bookings have in common is rendered once.
 
     Args:
         terms: of a cancellation, as JSON.
     """
-    (
-        created_at,
-        booking_id,
-        booking_number,
-        status,
-        source,
-        updated_at,
-        experience_id,
-        experience_title,
-        experience_slug,
-        departure_id,
-        starts_at,
-        own_end,
-        duration_minutes,
-        guest_name,
-        guest_email,
-        guest_phone,
-        guests,
-        add_ons,
-        currency,
-        subtotal_minor,
-        discount_minor,
-        gift_card_minor,
-        total_minor,
-        payment_method,
-        payment_source,
-        payment_status,
-        note,
-        _,
-        _,
-        checked_in_at,
-        no_show_at,
-        external_reference,
-        metadata,
-        locale,
-    ) = row
     iso, iso_again = zone.iso, zone.iso_again
-    ends_at = starts_at + (duration_minutes or 0) * MINUTE if own_end is None else own_end
-    created = iso(created_at)
+    ends_at = row.starts_at + (row.duration_minutes or 0) * MINUTE if row.ends_at is None else row.ends_at
+    created = iso(row.created_at)
     return {
-        "id": booking_id,
-        "booking_number": booking_number,
-        "status": status,
-        "source": source,
+        "id": row.id,
+        "booking_number": row.booking_number,
+        "status": row.status,
+        "source": row.source,
         "created_at": created,
-        "updated_at": created if updated_at == created_at else iso(updated_at),
-        "experience": {"id": experience_id, "title": experience_title, "slug": experience_slug},
-        "departure": {"id": departure_id, "starts_at": iso_again(starts_at), "ends_at": iso_again(ends_at)},
-        "customer": {"name": guest_name, "email": guest_email, "phone": guest_phone},
-        "guests": orjson.Fragment(guests),
-        "add_ons": orjson.Fragment(add_ons),
-        "totals": _totals(currency, subtotal_minor, discount_minor, gift_card_minor, total_minor),
-        "payment": _payment(payment_method, payment_source, payment_status),
-        "note": note,
-        "checked_in_at": None if checked_in_at is None else iso(checked_in_at),
-        "no_show_at": None if no_show_at is None else iso(no_show_at),
-        "external_reference": external_reference,
-        "metadata": _NO_METADATA if metadata is None else orjson.Fragment(metadata),
-        "locale": locale,
+        "updated_at": created if row.updated_at == row.created_at else iso(row.updated_at),
+        "experience": {"id": row.experience_id, "title": row.experience_title, "slug": row.experience_slug},
+        "departure": {"id": row.departure_id, "starts_at": iso_again(row.starts_at), "ends_at": iso_again(ends_at)},
+        "customer": {"name": row.guest_name, "email": row.guest_email, "phone": row.guest_phone},
+        "guests": orjson.Fragment(row.guests),
+        "add_ons": orjson.Fragment(row.add_ons),
+        "totals": _totals(row.currency, row.subtotal_minor, row.discount_minor, row.gift_card_minor, row.total_minor),
+        "payment": _payment(row.payment_method, row.payment_source, row.payment_status),
+        "note": row.note,
+        "checked_in_at": None if row.checked_in_at is None else iso(row.checked_in_at),
+        "no_show_at": None if row.no_show_at is None else iso(row.no_show_at),
+        "external_reference": row.external_reference,
+        "metadata": _NO_METADATA if row.metadata is None else orjson.Fragment(row.metadata),
+        "locale": row.locale,
         "cancellation": orjson.Fragment(terms),
         "manage_url": manage,
     }
