@@ -17,6 +17,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -330,10 +331,24 @@ def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Col
     return None if (path / "__init__.py").exists() else _Rotated.from_parent(parent, path=path)
 
 
-def pytest_make_parametrize_id(val: object, argname: str) -> None:
-    """Refuse a row that pytest would number: `<lambda>3` says nothing about a failure."""
+_ID_LENGTH_MAX = 80
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name a row by its content, where pytest would number it: `<lambda>3` or `argv3` say nothing about a failure."""
     if getattr(val, "__name__", "") == "<lambda>":
         raise pytest.UsageError(f"the rows of {argname} need ids")
+    if isinstance(val, date):
+        return str(val)
+    is_long = isinstance(val, str | bytes) and len(val) > _ID_LENGTH_MAX
+    return repr(val)[:_ID_LENGTH_MAX] if is_long or (isinstance(val, dict | list | tuple) and _is_plain(val)) else None
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether a value has the same text in every process: no address, and no members that come from a set."""
+    if isinstance(value, dict | list | tuple):
+        return all(_is_plain(each) for each in (*value, *(value.values() if isinstance(value, dict) else ())))
+    return type(value) in (str, bytes, int, float, bool, date, type(None))
 
 
 def _processes(config: pytest.Config) -> int:

@@ -153,6 +153,7 @@ JUNE, SEPTEMBER = "2026-06-01T00:00:00+00:00", "2026-09-01T00:00:00+00:00"
         ("c8", None, "c8", None),  # a cursor of the feed is a checkpoint too
         ("c8", SEPTEMBER, "c8", SEPTEMBER),  # and needs the instant that its feed began from
     ],
+    ids=["checkpoint", "cursor", "cursor and instant"],
 )
 def test_a_feed_starts_from_a_checkpoint_or_a_cursor(
     after: str, since: str | None, cursor: str, created_since: str | None, on_wire: OnWire
@@ -314,6 +315,7 @@ def test_on_lost_is_called_for_lost_events(on_wire: OnWire) -> None:
         (away(60), [aged(30, 90)]),  # no event in the month before it was read to the end
         (away(120), []),
     ],
+    ids=["last one kept", "some before it kept", "next one kept", "read a month ago", "no event"],
 )
 def test_a_gap_in_the_numbers_is_no_loss(checkpoint: str, oldest: list[Any], on_wire: OnWire) -> None:
     answers = [listed(aged(40, 1)), listed(*oldest)]

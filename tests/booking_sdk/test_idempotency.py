@@ -43,13 +43,19 @@ class Shop(Enum):
 
 
 @pytest.mark.parametrize(
-    "part", [uuid.UUID(int=7), Decimal("1.50"), date(2026, 6, 1), datetime(2026, 6, 1, tzinfo=UTC), Shop.NORTH, True]
+    "part",
+    [uuid.UUID(int=7), Decimal("1.50"), date(2026, 6, 1), datetime(2026, 6, 1, tzinfo=UTC), Shop.NORTH, True],
+    ids=repr,
 )
 def test_types_that_can_be_parts_of_a_key(part: object) -> None:
     assert len(idempotency_key(part)) == 40
 
 
-@pytest.mark.parametrize("part", [None, 1.5, object(), ["a"], b"a", {"a": 1}, datetime(2026, 6, 1)])
+@pytest.mark.parametrize(
+    "part",
+    [None, 1.5, object(), ["a"], b"a", {"a": 1}, datetime(2026, 6, 1)],
+    ids=["None", "float", "object", "list", "bytes", "dict", "no zone"],
+)
 def test_types_that_cannot_be_parts_of_a_key(part: object) -> None:
     with pytest.raises(TypeError):
         idempotency_key("order", part)
@@ -68,7 +74,7 @@ def test_a_part_is_not_empty_and_a_namespace_is_plain(parts: tuple[str, ...], na
 KEYS = ["", "short", "x" * 201, "ends with space ", "line\nbreak", "nøkkel-nøkkel", uuid.UUID(int=7)]
 
 
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("key", KEYS, ids=["empty", "short", "long", "blank", "line break", "not ASCII", "UUID"])
 def test_a_key_that_the_api_would_refuse_is_never_sent(key: Any) -> None:
     with pytest.raises(ValueError if isinstance(key, str) else TypeError):
         post_with_key("bookings", body={}, key=key)

@@ -91,7 +91,9 @@ def test_a_body_is_compact_json_without_what_is_none() -> None:
     )
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1, 2}])
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), object(), {1, 2}], ids=["nan", "infinity", "object", "set"]
+)
 def test_a_body_that_json_cannot_hold_is_refused(value: object) -> None:
     with pytest.raises((TypeError, ValueError)):
         json_body({"x": value})

@@ -104,6 +104,7 @@ def test_the_names_that_an_editor_completes_are_those_of_the_enums() -> None:
             for wrong in (httpx.AsyncClient, httpx.Client, object(), httpx, "https://a.test", 7)
         ),
     ],
+    ids=lambda value: None if isinstance(value, str) else getattr(value, "__name__", type(value).__name__),
 )
 def test_a_wrong_kind_of_http_client_is_refused_at_once(kind: Any, right: str, wrong: Any) -> None:
     named = rf"{right} for {kind.__name__}, .*not {type(wrong).__name__}" if right else ""

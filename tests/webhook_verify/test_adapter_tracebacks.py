@@ -41,7 +41,7 @@ def failure_of(app: Any, body: bytes, headers: dict[str, str]) -> BaseException:
     return caught.value
 
 
-@pytest.mark.parametrize("store", [None, Unreachable()])
+@pytest.mark.parametrize("store", [None, Unreachable()], ids=["no store", "store away"])
 def test_a_failure_behind_the_middleware_shows_no_body(store: Any, secret: str) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         raise ZeroDivisionError
@@ -51,7 +51,7 @@ def test_a_failure_behind_the_middleware_shows_no_body(store: Any, secret: str) 
     assert "HUSH" not in shown(error)
 
 
-@pytest.mark.parametrize("store", [None, Unreachable()])
+@pytest.mark.parametrize("store", [None, Unreachable()], ids=["no store", "store away"])
 @pytest.mark.parametrize("model", [None, dict])
 def test_a_failure_of_a_route_shows_no_body(model: Any, store: Any, secret: str) -> None:
     app = FastAPI()

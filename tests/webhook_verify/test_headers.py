@@ -51,14 +51,14 @@ def test_the_signature_alone_is_found_in(headers: Any, signature: str | None) ->
     assert select(headers) == (signature, None, None, None)
 
 
-@pytest.mark.parametrize("value", [5, object(), {"a": 1}, [5]])
+@pytest.mark.parametrize("value", [5, object(), {"a": 1}, [5]], ids=["number", "object", "dict", "list"])
 def test_a_value_that_is_no_text_is_malformed(value: Any) -> None:
     with pytest.raises(WebhookVerificationError) as caught:
         select({"Svc-Signature": value})
     assert caught.value.reason == "header_malformed"
 
 
-@pytest.mark.parametrize("headers", [5, object(), b"t=1,v1=a", [1], [("a",)], ["ab c"], [(1, "x")], {1: "x"}])
+@pytest.mark.parametrize("headers", [5, Ellipsis, b"t=1,v1=a", [1], [("a",)], ["ab c"], [(1, "x")], {1: "x"}], ids=repr)
 def test_invalid_headers_object_raises_type_error(headers: Any) -> None:
     with pytest.raises(TypeError, match="headers must be"):
         select(headers)

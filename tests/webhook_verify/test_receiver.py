@@ -56,7 +56,7 @@ def test_the_body_may_be_any_kind_of_bytes_or_text(
     assert delivery.payload == body
 
 
-@pytest.mark.parametrize("payload", [{}, [], None, 5, object()])
+@pytest.mark.parametrize("payload", [{}, [], None, 5, Ellipsis], ids=repr)
 def test_a_parsed_body_is_a_mistake_that_is_named(payload: Any, verifier: Verifier, headers: dict[str, str]) -> None:
     with pytest.raises(TypeError, match="raw body"):
         verifier.verify(payload, headers)

@@ -198,6 +198,7 @@ def test_each_answer_has_its_exit_code_and_its_line(
 @pytest.mark.parametrize(
     ("body", "codes"),
     [(b" " * (64 * 2**20 + 1), {"answer_too_large"}), (b"[" * 100_000, {"unreadable_answer", "bad_answer"})],
+    ids=["too large", "too deep"],
 )
 def test_a_response_too_large_or_too_deep_is_refused(
     booking: Booking, canned: Any, command: str, body: bytes, codes: set[str]

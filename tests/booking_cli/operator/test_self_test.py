@@ -136,6 +136,7 @@ def test_a_delivery_that_does_not_come_fails_the_self_test(booking: Booking, mon
         (KeyError("id"), "unexpected response"),
         (self_test.StepFailed("409 conflict"), "409 conflict"),
     ],
+    ids=["no answer", "unexpected response", "step failed"],
 )
 def test_whatever_goes_wrong_is_marked_at_its_step(
     booking: Booking, monkeypatch: pytest.MonkeyPatch, raised: Exception, shown: str
