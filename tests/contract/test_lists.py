@@ -121,9 +121,17 @@ def test_a_cursor_is_valid_only_for_its_list(api: Api, shared_database_url: str,
         *(api.get(other.path, starting_after=cursor) for other in LISTINGS if other is not listing),
     ]
     if listing.since:
-        refused.append(api.get(listing.path, starting_after=cursor, **{listing.since: "2020-01-01T00:00:00Z"}))
+        since_years = {since: {listing.since: f"{since}-01-01T00:00:00Z"} for since in (2020, 2021)}
+        later = api.get(listing.path, limit=1, **since_years[2021]).json()["next_cursor"]
+        refused += [api.get(listing.path, starting_after=one, **since_years[2020]) for one in (cursor, later)]
     for response in refused:
         assert invalid_field(response) == "starting_after"
+
+
+def test_a_cursor_is_the_same_in_every_release() -> None:
+    binding = cursors.Binding("org", "bookings", "asc")
+    text = cursors.encode_row(SecretKeys("k" * 40), binding, NOON, "01900000-1234-7abc-8def-0123456789ab")
+    assert text == "AQAGYMgZoXAAAZAAABI0eryN7wEjRWeJq6bNQ8E42u4fynl18yHfkXs"
 
 
 @each_list

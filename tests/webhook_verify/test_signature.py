@@ -11,7 +11,9 @@ import pytest
 from webhook_verify import WebhookVerificationError, generate_secret, parse_header, sign, standard_headers
 
 
-def test_the_signature_is_an_hmac_keyed_with_the_whole_secret(secret: str, body: bytes) -> None:
+@pytest.mark.parametrize("length", [7, 63, 64, 65, 200])
+def test_the_signature_is_an_hmac_keyed_with_the_whole_secret(length: int, body: bytes) -> None:
+    secret = "whsec_".ljust(length, "k")
     expected = hmac.new(secret.encode(), b"1780300000." + body, hashlib.sha256).hexdigest()
     assert sign(body, secret, timestamp=1_780_300_000) == f"t=1780300000,v1={expected}"
 
@@ -78,6 +80,14 @@ def test_a_header_is_taken_apart(secret: str, other_secret: str) -> None:
     with pytest.raises(WebhookVerificationError) as caught:
         parse_header("")
     assert caught.value.reason == "header_malformed"
+
+
+def test_a_header_has_at_most_4096_characters(secret: str) -> None:
+    header = sign(b"{}", secret, timestamp=7) + ","
+    assert parse_header(header.ljust(4096, "x")).timestamp == 7
+    with pytest.raises(WebhookVerificationError) as caught:
+        parse_header(header.ljust(4097, "x"))
+    assert caught.value.reason == "header_too_long"
 
 
 def test_standard_headers_are_signed_with_the_decoded_secret(secret: str) -> None:

@@ -58,6 +58,11 @@ def test_a_slug_is_lower_case_words_and_hyphens(database: Database, clock: Fixed
     assert fields_of(refused.value) == ["slug"]
 
 
+def test_a_slug_has_at_most_63_characters(database: Database, clock: FixedClock) -> None:
+    slug = f"tours-{tokens.new_id()}".ljust(63, "x")
+    assert create(database, clock, slug=slug).slug == slug
+
+
 def test_every_field_that_is_wrong_is_named_at_once(database: Database, clock: FixedClock) -> None:
     with pytest.raises(Malformed) as refused:
         create(database, clock, slug="No", name="\x1b[31m", timezone="Mars/Olympus", currency="nok")
@@ -87,6 +92,8 @@ def test_an_unknown_slug_is_not_found(database: Database) -> None:
     ("key", "text", "value"),
     [
         ("name", " Fjord & Fjell ", "Fjord & Fjell"),
+        ("name", "x", "x"),
+        ("name", "x" * 200, "x" * 200),
         ("timezone", "America/Santiago", "America/Santiago"),
         ("default_currency", "CLP", "CLP"),
         ("api_app", "off", False),

@@ -46,6 +46,7 @@ AFTER = 72 * 3600
         "https://localhost/",
         "https://[2606:2800:220:1:248:1893:25c8:1946]:443/",
         "https://[::1]/",
+        f"https://{'a.' * 126}a/",  # 253 characters
     ],
 )
 def test_a_plain_url_is_read(url: str) -> None:
@@ -53,6 +54,7 @@ def test_a_plain_url_is_read(url: str) -> None:
 
 
 UNREADABLE = [
+    f"https://{'a.' * 126}aa/",
     # No https.
     *("http://receiver.example/", "ftp://receiver.example/", "file:///etc/passwd", "gopher://receiver.example/"),
     *("//receiver.example/", "https:/receiver.example", "https:receiver.example", "https:\\\\receiver.example", ""),
@@ -202,3 +204,8 @@ def test_a_delivery_that_starts_over_waits_like_a_new_one() -> None:
 )
 def test_an_excerpt_holds_nothing_that_a_database_could_not(text: str | None, kept: str | None) -> None:
     assert rules.excerpt(text) == kept
+
+
+def test_a_delivery_has_the_same_id_in_every_release() -> None:
+    event_id, endpoint_id = "01900000-1234-7abc-8def-0123456789ab", "01900000-5678-7abc-9def-ba9876543210"
+    assert rules.delivery_id(event_id, endpoint_id) == "01900000-1234-8283-a1fd-2f980e1090ed"

@@ -109,6 +109,11 @@ def test_an_invalid_field_is_refused_by_its_name(till: Till, wrong: dict[str, An
     assert till.world.rows(tables.gift_cards) == []
 
 
+@pytest.mark.parametrize("amount_minor", [1, 2**63 - 1])
+def test_the_least_and_the_largest_amounts_are_issued(till: Till, amount_minor: int) -> None:
+    assert till.issue(amount_minor)[0]["balance"]["amount_minor"] == amount_minor
+
+
 def test_every_wrong_field_is_named_at_once(till: Till) -> None:
     with pytest.raises(Malformed) as refused:
         till.issue(0, currency="EURO", code="X")
