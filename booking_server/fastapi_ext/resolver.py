@@ -1,7 +1,8 @@
 """Resolve the dependencies of a path operation by a plan that is made once for each route."""
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -133,8 +134,7 @@ class CallPlan:
             Malformed: with each fault of the parameters and the body.
         """
         results: list[Any] = []
-        faults: Faults = []
-        try:
+        with _collected_faults() as faults:
             for step in self._dependencies:
                 if step.call in provided:
                     results.append(provided[step.call])
@@ -142,12 +142,6 @@ class CallPlan:
                 arguments = step.arguments(request, results, faults)
                 results.append(None if faults else step.call(**arguments))
             values = self._arguments(request, body, results, faults)
-        except BookingError as error:
-            if not faults:
-                raise
-            faults += error.details if isinstance(error, Malformed) else ()
-        if faults:
-            raise malformed(faults)
         return self._operation.call(**values)
 
     async def resolve(self, request: Request, body: Any) -> Callable[[Mapping[Call, Any]], Any]:
@@ -158,8 +152,7 @@ class CallPlan:
             Malformed: with each fault of the parameters and the body.
         """
         results: list[Any] = []
-        faults: Faults = []
-        try:
+        with _collected_faults() as faults:
             for step in self._dependencies:
                 if step.call in self._provided:
                     results.append(None)
@@ -168,12 +161,6 @@ class CallPlan:
                 result = None if faults else step.call(**arguments)
                 results.append(await result if inspect.isawaitable(result) else result)
             values = self._arguments(request, body, results, faults)
-        except BookingError as error:
-            if not faults:
-                raise
-            faults += error.details if isinstance(error, Malformed) else ()
-        if faults:
-            raise malformed(faults)
         later = [(name, self._dependencies[position].call) for name, position in self._operation.results]
 
         def operate(provided: Mapping[Call, Any]) -> Any:
@@ -221,6 +208,23 @@ class CallPlan:
         if key not in self._positions:
             self._positions[key] = self._add(dependant)
         return self._positions[key]
+
+
+@contextmanager
+def _collected_faults() -> Iterator[Faults]:
+    """Give the body a list for the faults of a request, and refuse the request at its end if there are some.
+
+    Beside faults, a refusal that the body raises counts only for the faults that it names.
+    """
+    faults: Faults = []
+    try:
+        yield faults
+    except BookingError as error:
+        if not faults:
+            raise
+        faults += error.details if isinstance(error, Malformed) else ()
+    if faults:
+        raise malformed(faults)
 
 
 def _refuse_uncovered(dependant: Dependant, *, is_operation: bool) -> None:
