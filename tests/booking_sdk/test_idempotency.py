@@ -71,13 +71,18 @@ def test_a_part_is_not_empty_and_a_namespace_is_plain(parts: tuple[str, ...], na
         idempotency_key(*parts, namespace=namespace)
 
 
-KEYS = ["", "short", "x" * 201, "ends with space ", "line\nbreak", "nøkkel-nøkkel", uuid.UUID(int=7)]
+KEYS = ["", "x" * 7, "x" * 201, "ends with space ", "line\nbreak", "nøkkel-nøkkel", uuid.UUID(int=7)]
 
 
 @pytest.mark.parametrize("key", KEYS, ids=["empty", "short", "long", "blank", "line break", "not ASCII", "UUID"])
 def test_a_key_that_the_api_would_refuse_is_never_sent(key: Any) -> None:
     with pytest.raises(ValueError if isinstance(key, str) else TypeError):
         post_with_key("bookings", body={}, key=key)
+
+
+def test_a_key_has_8_to_200_characters_and_a_namespace_up_to_100() -> None:
+    assert [checked_key("x" * length) for length in (8, 200)] == ["x" * 8, "x" * 200]
+    assert idempotency_key("order", namespace="x" * 100).startswith("x" * 100)
 
 
 def test_each_call_without_a_key_gets_one_of_its_own() -> None:
