@@ -215,11 +215,12 @@ def test_rate_limit_without_headers_is_none(headers: dict[str, str], wire: WireO
 
 
 def test_the_body_and_the_key_are_the_same_in_every_attempt(wire: WireOf) -> None:
-    service = wire([DROPPED, answered(500, None), as_json(BOOKING)])
+    service = wire([DROPPED, answered(503, "service_unavailable", retry_after="2"), as_json(BOOKING)])
     service.client().bookings.cancel("1", reason="ill")
     assert [request.content for request in service.requests] == [b'{"reason":"ill"}'] * 3
     (key,) = {request.headers["idempotency-key"] for request in service.requests}
     assert key.startswith("sdk-")
+    assert service.clock.sleeps == [0.25, 2]
 
 
 @pytest.mark.parametrize(

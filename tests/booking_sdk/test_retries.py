@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from sdk_support.routed import DROPPED, OK, REFUSED, TIMED_OUT, UNRESOLVED, Answer, WireOf, answered, play
+from sdk_support.routed import DROPPED, OK, REFUSED, TIMED_OUT, UNRESOLVED, Answer, answered, play
 
 from booking_sdk import (
     APIConnectionError,
@@ -118,6 +118,15 @@ def test_each_cell_of_the_table(outcome: Answer, column: str, is_retried: bool, 
 # Whether a change may have been made, when attempts end differently
 
 
+def described(outcome: Any) -> str | None:
+    """Return a short name of an outcome, or of several."""
+    if isinstance(outcome, list):
+        return ", ".join(map(str, map(described, outcome)))
+    if isinstance(outcome, httpx.Response):
+        return f"{outcome.status_code} {outcome.json()['code']}"
+    return outcome.__name__ if isinstance(outcome, type) else None
+
+
 @pytest.mark.parametrize(
     ("outcomes", "maybe_executed"),
     [
@@ -134,6 +143,7 @@ def test_each_cell_of_the_table(outcome: Answer, column: str, is_retried: bool, 
         ([REFUSED, answered(429, "rate_limited"), REFUSED], False),
         ([answered(500, "internal_error"), answered(404, "not_found")], False),
     ],
+    ids=described,
 )
 def test_an_unknown_outcome_stays_unknown_until_the_key_answers(outcomes: list[Answer], maybe_executed: bool) -> None:
     assert play(KEYED, outcomes).failure.maybe_executed == maybe_executed
@@ -159,6 +169,7 @@ def test_error_after_an_unknown_outcome_contains_the_key() -> None:
         (answered(422, "validation_failed"), False),
         (answered(401, "api_key_invalid"), False),
     ],
+    ids=described,
 )
 def test_retryable_of_each_error(outcome: Answer, retryable: bool) -> None:
     assert play(KEYED, [outcome], max_retries=0).failure.retryable == retryable
@@ -343,13 +354,3 @@ def test_a_missing_key_at_a_retry_hides_no_possible_execution() -> None:
     keys = iter(["svc_old"])
     with pytest.raises(ConfigurationError):
         play(KEYED, [REFUSED], api_key=lambda: next(keys, ""))
-
-
-# With either client, as an integrator uses it
-
-
-def test_a_retry_sends_the_same_key(wire: WireOf) -> None:
-    service = wire([DROPPED, answered(503, "service_unavailable", retry_after="2"), OK])
-    assert KEYED(service.client()) == {"fine": True}
-    assert [request.headers["idempotency-key"] for request in service.requests] == ["order-0001"] * 3
-    assert service.clock.sleeps == [0.25, 2]

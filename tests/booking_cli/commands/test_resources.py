@@ -91,6 +91,7 @@ def test_a_window_wider_than_the_api_takes_is_asked_for_in_parts(booking: Bookin
     [
         *(("availability", "--from", day) for day in ("1st", "2026-1-1")),
         *(("availability", "--to", "20261224"), ("availability", "--experience", "a/b")),
+        *(("webhooks", "show", endpoint) for endpoint in ("", "..", "a/b", "a?b")),
         *((*BOOK, guest) for guest in ("adult", "adult=", "=2", "adult=0", "adult=-1", "adult=two", "adult=1.0")),
     ],
     ids=lambda argv: " ".join(argv[-2:]),

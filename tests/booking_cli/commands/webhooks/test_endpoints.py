@@ -202,11 +202,6 @@ def test_what_the_service_refuses_has_the_exit_code_of_its_kind(
     assert booking(*CREATE).code == 5
 
 
-@pytest.mark.parametrize("endpoint_id", ["", "..", "a/b", "a?b"])
-def test_an_id_that_leads_elsewhere_exits_2(booking: Booking, endpoint_id: str) -> None:
-    assert booking("webhooks", "show", endpoint_id, "--json").code == 2
-
-
 # On a terminal ---------------------------------------------------------------------------------------------------
 
 
