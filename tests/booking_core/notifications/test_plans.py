@@ -17,7 +17,7 @@ from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement, as_json
 from booking_core.notifications import MailStatus, history
 
-BOOKED, DUE = 10_000, 3
+SHOPS, KEPT = 3, 12_000
 
 
 def effect(organization_id: str, subject_id: str, status: str) -> dict[str, object]:
@@ -53,22 +53,33 @@ def mail(organization_id: str, row_id: str, status: str) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def busy_url(backend: str, new_database_url: Callable[[str], str]) -> str:
-    """The database of an organization with years of sent mails, and a few that are due."""
-    url, made = new_database_url(backend), ids(11)
-    database = Database(url, clock=FixedClock())
-    world: World = make_world(database, FixedClock())
-    rows = [(next(made), "done" if number < BOOKED else "queued") for number in range(BOOKED + DUE)]
-    experience = world.experience()
-    departure = world.departure(experience)
-    databases.fill(
-        url, tables.bookings, (booking(world.org, row_id, departure, experience, NOON) for row_id, _ in rows)
-    )
-    databases.fill(url, tables.effects, (effect(world.org, row_id, status) for row_id, status in rows))
-    sent = [(row_id, "sent" if status == "done" else status) for row_id, status in rows]
-    databases.fill(url, tables.mails, (mail(world.org, row_id, status) for row_id, status in sent))
-    databases.analyze(url)
+def kept_url(backend: str, new_database_url: Callable[[str], str]) -> str:
+    """Three organizations with the mails of a month, and effects without a mail. Of each thousand, one has failed and
+    one is due."""
+    url, made, clock = new_database_url(backend), ids(12), FixedClock()
+    database = Database(url, clock=clock)
+    shops = [make_world(database, clock) for _ in range(SHOPS)]
+    leaving = [(shop.org, tour := shop.experience(), shop.departure(tour)) for shop in shops]
     database.close()
+    booked, mailed, unmailed = [], [], []
+    for number in range(KEPT):
+        owner, tour, departure = leaving[number % SHOPS]
+        row_id, at = next(made), {"created_at": NOON + number}
+        booked.append(booking(owner, row_id, departure, tour, NOON))
+        status = {7: "failed", 8: "queued"}.get(number % 1000, "sent")
+        ended = {"completed_at": None if status == "queued" else NOON + number}
+        written = mail(owner, row_id, status) | at | ended | {"effect_key": f"booking_confirmation_mail:{row_id}"}
+        mailed.append((written, effect(owner, row_id, "done") | at | {"completed_at": NOON + number}))
+        booked.append(booking(owner, row_id := next(made), departure, tour, NOON))
+        status = {9: "failed", 8: "queued"}.get(number % 1000, "done")
+        ended = {"completed_at": None if status == "queued" else NOON + number}
+        ended |= {"last_error": None if status == "queued" else "suppressed"}
+        unmailed.append(effect(owner, row_id, status) | at | ended)
+    databases.fill(url, tables.bookings, booked)
+    databases.fill(url, tables.mails, (written for written, _ in mailed))
+    databases.fill(url, tables.effects, (row | {"last_error": None} for _, row in mailed))
+    databases.fill(url, tables.effects, unmailed)
+    databases.analyze(url)
     return url
 
 
@@ -86,10 +97,10 @@ def explained_owner(url: str) -> str:
     ],
 )
 def test_due_mails_are_found_by_the_index_of_due_rows_alone(
-    busy_url: str, world: World, work: DueWork, process: Callable[..., Any], index: str
+    kept_url: str, world: World, work: DueWork, process: Callable[..., Any], index: str
 ) -> None:
-    owner = explained_owner(busy_url)
-    with explaining(busy_url) as explained:
+    owner = explained_owner(kept_url)
+    with explaining(kept_url) as explained:
         of_all = explained(lambda tx: due.organizations(tx, work))
         of_one = explained(
             lambda tx: due.process(tx, owner, work, lambda tx, *keys: process(tx, world.installation, *keys), 20)
@@ -100,36 +111,6 @@ def test_due_mails_are_found_by_the_index_of_due_rows_alone(
         for plan in plans:
             assert not plan.scanned & {"effects", "mails", "bookings"}, plan
     assert len(of_all) == 1
-
-
-# What became of them ---------------------------------------------------------------------------------------------
-
-SHOPS, KEPT = 3, 12_000
-
-
-@pytest.fixture(scope="module")
-def kept_url(backend: str, new_database_url: Callable[[str], str]) -> str:
-    """Three organizations with the mails of a month, one of a thousand failed; and effects without a mail."""
-    url, made, clock = new_database_url(backend), ids(12), FixedClock()
-    database = Database(url, clock=clock)
-    shops = [make_world(database, clock).org for _ in range(SHOPS)]
-    database.close()
-    mailed, unmailed = [], []
-    for number in range(KEPT):
-        owner, row_id, at = shops[number % SHOPS], next(made), {"created_at": NOON + number}
-        status = "failed" if number % 1000 == 7 else "queued" if number % 1000 == 8 else "sent"
-        done = {"completed_at": None if status == "queued" else NOON + number}
-        written = mail(owner, row_id, status) | at | done | {"effect_key": f"booking_confirmation_mail:{row_id}"}
-        mailed.append((written, effect(owner, row_id, "done") | at | {"completed_at": NOON + number}))
-        status = "failed" if number % 1000 == 9 else "queued" if number % 1000 == 8 else "done"
-        note = {"last_error": None if status == "queued" else "suppressed"}
-        done = {"completed_at": None if status == "queued" else NOON + number}
-        unmailed.append(effect(owner, next(made), status) | at | done | note)
-    databases.fill(url, tables.mails, (written for written, _ in mailed))
-    databases.fill(url, tables.effects, (row | {"last_error": None} for _, row in mailed))
-    databases.fill(url, tables.effects, unmailed)
-    databases.analyze(url)
-    return url
 
 
 def shown(tx: Tx, statement: Statement, **parameters: object) -> str:
