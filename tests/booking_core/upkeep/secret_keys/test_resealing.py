@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import psycopg
 import pytest
@@ -195,7 +196,7 @@ def test_a_value_that_is_changed_meanwhile_is_not_overwritten(sealed: Sealed, mo
     sealed.use("B", "A")
     real = service._sealed_anew
 
-    def sent_meanwhile(keys: SecretKeys, kind: service.SealedKind, row: service.store.Row) -> dict[str, str] | None:
+    def sent_meanwhile(keys: SecretKeys, kind: service.SealedKind, row: dict[str, Any]) -> dict[str, str] | None:
         if kind.name == "mail":
             sealed.overwrite(tables.mails, row, message="", status="sent")
         return real(keys, kind, row)
