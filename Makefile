@@ -53,7 +53,7 @@ explore: install ## run all tests with a new seed and larger numbers, for an hou
 	@seed=$(or $(SEED),$$(date +%s)); echo "== repeat this run with: make explore SEED=$$seed"; \
 	    export $(EXPLORED:%=BOOKING_TEST_%) BOOKING_TEST_MONEY_FROM=$$seed; $(PYTEST) --hypothesis-seed=$$seed
 
-# In one process, on SQLite, for an hour or two. `python -m scripts.mutants --help` has the random sample.
+# In one process at a time, on SQLite, for an hour or more. `python -m scripts.mutants --help` has the random sample.
 mutants: $(VENV)/.mutants ## change each decision of the modules that decide, and fail when tests find less than 90 %
 	$(BIN)/python -m scripts.mutants
 
