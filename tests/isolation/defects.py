@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from booking_core import bookings
 from booking_core.base.clock import system_clock, zone
-from booking_core.db import postgres, sqlite
+from booking_core.db import pool, postgres, sqlite
 from booking_core.db.statements import Statement
 from booking_server.adapters.smtp import SmtpMailer
 from booking_server.adapters.webhook_client import Sent, WebhookSender
@@ -18,9 +18,9 @@ from booking_server.worker.jobs.expiry import ExpiryJob
 
 
 def long_waits_for_locks() -> None:
-    """Wait for locks for a minute: the service's few seconds would end what a misbehaviour holds, and on a machine that
+    """Wait for locks for a minute: the service's few seconds would end a misbehaviour, and on a machine that
     is busy with other things refuse a neighbour that waits for nobody."""
-    creations.LOCK_WAIT_S = sqlite.BUSY_TIMEOUT_S = postgres.RESPONSE_TIMEOUT_S = 60.0
+    creations.LOCK_WAIT_S = sqlite.BUSY_TIMEOUT_S = postgres.RESPONSE_TIMEOUT_S = pool.POOL_TIMEOUT_S = 60.0
     postgres.STATEMENT_TIMEOUT_MS = postgres.LOCK_TIMEOUT_MS = 60_000
 
 
