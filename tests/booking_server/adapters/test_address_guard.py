@@ -242,7 +242,11 @@ def test_fifty_public_addresses_are_public(names: Callable[..., Any]) -> None:
     assert asyncio.run(guard.resolve("https://hooks.example/"))[1] == found
 
 
-@pytest.mark.parametrize("found", [[], socket.gaierror(socket.EAI_NONAME, "no"), TimeoutError()])
+@pytest.mark.parametrize(
+    "found",
+    [[], socket.gaierror(socket.EAI_NONAME, "no"), TimeoutError()],
+    ids=["no address", "no name", "no answer"],
+)
 def test_a_name_without_an_address_may_be_registered_but_not_called(names: Callable[..., Any], found: Any) -> None:
     guard = AddressGuard(Settings(), names(hooks_example=found))
     assert guard.is_public_url("https://hooks.example/")

@@ -71,7 +71,11 @@ def test_a_fault_is_unknown_and_the_next_attempt_makes_one_refund(
     [b"{}", b"[]", b"null", b'"ok"', b'{"object": "refund"}', b'{"error": "bad gateway"}', b'{"error": null}', b"\xff"],
 )
 @pytest.mark.parametrize("status", [200, 400, 502])
-@pytest.mark.parametrize("claimed", [CLAIMED, LATE, replace(CLAIMED, provider_refund_id="re_000001")])
+@pytest.mark.parametrize(
+    "claimed",
+    [CLAIMED, LATE, replace(CLAIMED, provider_refund_id="re_000001")],
+    ids=["first", "late", "known to stripe"],
+)
 def test_a_response_that_is_not_stripes_is_unknown(
     ledger: Ledger, gateway: StripeGateway, claimed: ClaimedRefund, status: int, body: bytes
 ) -> None:
@@ -123,7 +127,7 @@ def test_a_response_of_another_shape_is_unknown_too(
     assert len(ledger.refunds("pi_1")) == 1
 
 
-@pytest.mark.parametrize("claimed", [CLAIMED, LATE])
+@pytest.mark.parametrize("claimed", [CLAIMED, LATE], ids=["first", "late"])
 @pytest.mark.parametrize("place", ["_metadata", "_from_refund", "_amount"])
 def test_an_error_of_our_own_is_raised(
     gateway: StripeGateway, monkeypatch: pytest.MonkeyPatch, claimed: ClaimedRefund, place: str
