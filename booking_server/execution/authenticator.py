@@ -28,6 +28,7 @@ from booking_core.organizations import keys
 from booking_server.execution.rate_limit import (
     ANONYMOUS,
     LOOK_UPS,
+    LOOK_UPS_OF_WRONG_KEY,
     LOOK_UPS_RESERVED,
     Ask,
     Limiter,
@@ -179,7 +180,7 @@ class Authenticator:
         self._rate_limit = rate_limit
         self.seen_keys = SeenKeys()
         self.look_ups = MemoryLimiter()
-        """Counts look-ups of keys from addresses over their limit, in this process alone."""
+        """Counts look-ups of keys from addresses over their limit, and of wrong keys, in this process alone."""
 
     def authenticate(self, tx: Tx, requests: Sequence[Credentials]) -> list[Caller | Exception]:
         """Return the caller of each request, or its refusal, by at most one statement."""
@@ -229,6 +230,8 @@ class Authenticator:
         callers = keys.identify_many(tx, texts, self._installation) if texts else []
         for text, caller in zip(texts, callers, strict=True):
             self.seen_keys.note(text, caller.organization.id if isinstance(caller, Caller) else None)
+            if not isinstance(caller, Caller):
+                self.look_ups.take(_bucket_of(text), LOOK_UPS_OF_WRONG_KEY)
         identified = iter(callers)
         return [next(identified) if isinstance(key, str) else key for key in found]
 
@@ -262,11 +265,16 @@ class Authenticator:
         """Return whether a key from an address over its limit is looked up all the same: strangers at the same address
         must not shut a valid key out."""
         key, name = credentials.key(), credentials.bucket()
-        if not tokens.is_api_key(key):
+        if not tokens.is_api_key(key) or self.look_ups.peek(_bucket_of(key), LOOK_UPS_OF_WRONG_KEY).retry_after_s:
             return False
         if not tokens.has_checksum(key) and self.look_ups.peek(name, LOOK_UPS).remaining <= LOOK_UPS_RESERVED:
             return False
         return not self.look_ups.take(name, LOOK_UPS).retry_after_s
+
+
+def _bucket_of(key: str) -> str:
+    """Return the name of the bucket of a key, which does not show it."""
+    return f"key:{hash(key)}"
 
 
 # The last use of each key --------------------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ LOOK_UPS = RateLimit(20, 10)
 """Look-ups of keys that this process has not seen, for each client address over its limit (decision K5)."""
 LOOK_UPS_RESERVED = 10
 """Of these, for keys with a right checksum: guesses of strangers at the same address mostly have a wrong one."""
+LOOK_UPS_OF_WRONG_KEY = RateLimit(1, 60)
+"""Look-ups of a wrong key from addresses over their limit: a client that repeats it leaves theirs to others."""
 
 _BUCKETS_MAX = 100_000
 

@@ -179,12 +179,27 @@ def test_pages_of_guests_have_a_bucket_of_their_own(limited: Api) -> None:
     refused(anonymous(limited.client, "203.0.113.14"), 401, "api_key_missing")
 
 
-def test_a_revoked_key_is_looked_up_like_an_unknown_key(limited: Api, spent: str, asked: list[str]) -> None:
+def test_a_wrong_key_is_looked_up_once_a_minute(limited: Api, passing: Ticking, spent: str, asked: list[str]) -> None:
     limited.world.change(tables.api_keys, limited.get("/me").json()["key"]["id"], revoked_at=0)
     asked.clear()
-    for _ in range(LOOK_UPS.requests + 5):
-        refused(anonymous(limited.client, spent, key=limited.key), 429, "rate_limited")
-    assert len(asked) == 1 + LOOK_UPS.requests
+    for key in (limited.key, tokens.new_api_key()):
+        for _ in range(5):
+            refused(anonymous(limited.client, spent, key=key), 429, "rate_limited")
+    assert len(asked) == 2
+    passing.at += 60
+    anonymous(limited.client, spent, key=limited.key)
+    assert len(asked) == 3
+
+
+def test_a_valid_key_waits_for_no_wrong_keys_that_are_repeated(limited: Api, passing: Ticking, spent: str) -> None:
+    """Fifty wrong keys with a right checksum, each of them once a second: all were looked up after 15 s."""
+    wrong = [tokens.new_api_key() for _ in range(50)]
+    for _ in range(17):
+        passing.at += 1
+        for key in wrong:
+            anonymous(limited.client, spent, key=key)
+    refused(anonymous(limited.client, spent, key=wrong[0]), 429, "rate_limited")
+    assert anonymous(limited.client, spent, key=limited.world.key()).status_code == 200
 
 
 PAIRS_OF_ADDRESSES = [
