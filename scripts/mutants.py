@@ -1,12 +1,12 @@
 """Counts the small faults that the tests find: a mutant of a module changes one comparison, condition or number.
 
-    python -m scripts.mutants                 all mutants of the modules that decide, which mutants.toml lists
-    python -m scripts.mutants --only pricing  those of the modules with the word in their paths
+    python -m scripts.mutants                 all mutants of the modules in mutants.toml, which decide
+    python -m scripts.mutants --only pricing  mutants of the modules with the word in their paths
     python -m scripts.mutants --sample 300    random mutants of the core and the server; --seed 2 for others
 
 A run of the tests under coverage writes which tests reach a line. A process that has collected the tests then forks for
 each mutant, swaps the code of its function, and runs the quickest of its tests until one fails. The import of a module
-runs what is outside of functions, so the process of such a mutant forks before the imports.
+runs the code outside of functions. Therefore the process of such a mutant forks before the imports.
 """
 
 import argparse
@@ -218,7 +218,7 @@ class Reach:
                     self.mentions[word].append((path, str(number)))
 
     def needs_import(self, mutant: Mutant) -> bool:
-        """Return whether an import runs the line, so that a swap of its function's code would be too late."""
+        """Return whether an import runs the line: then a swap of its function's code would be too late."""
         return bool(mutant.names) or any("" in self._at(mutant.path, str(line)) for line in mutant.lines)
 
     def tests(self, mutant: Mutant) -> list[str]:
@@ -318,7 +318,7 @@ def try_swaps(mutants: Sequence[Mutant], reach: Reach, record: Callable[[Mutant,
 def _functions() -> dict[tuple[str, str, int], list[FunctionType]]:
     """Return all functions by the places of their codes."""
     functions: dict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
-    gc.unfreeze()  # what the collection has frozen
+    gc.unfreeze()  # the collection has frozen the functions
     for function in gc.get_objects():
         if isinstance(function, FunctionType):
             functions[_place(function.__code__)].append(function)
@@ -381,7 +381,7 @@ def report(results: Mapping[Mutant, str], accepted: Iterable[str]) -> float:
 
 
 def idle(results: Mapping[Mutant, str], accepted: Iterable[str]) -> list[str]:
-    """Return what is accepted in the modules of the run, but has been killed or does not exist."""
+    """Return the accepted mutants in the modules of the run that were killed or do not exist."""
     paths = {mutant.path for mutant in results}
     survivors = {mutant.key for mutant, result in results.items() if result in (SURVIVED, UNREACHED)}
     return [key for key in accepted if key.partition(" ")[0] in paths and key not in survivors]
@@ -404,7 +404,7 @@ def postgresql() -> Iterator[None]:
 
 
 def load_libraries() -> None:
-    """Import the product with its libraries, and forget the product, so that the next import of it is quick."""
+    """Import the product with its libraries, and forget the product: its next import is quick."""
     importlib.import_module("booking_server.app")
     for name in [name for name in sys.modules if name.partition(".")[0] in PACKAGES]:
         del sys.modules[name]

@@ -49,7 +49,7 @@ SQLITE: Dialect = _SqliteDialect(paramstyle="named")
 POSTGRESQL: Dialect = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
 
 _WRITE = re.compile(r"\b(?:INSERT INTO|DELETE FROM|(?<!FOR )(?<!KEY )UPDATE(?! OF\b| SKIP\b| NOWAIT\b)) *\w")
-"""The beginning of a statement, or of a part of it, that changes rows; not that of a lock (FOR UPDATE)."""
+"""The beginning of a statement, or of a part of it, that changes rows. A lock (FOR UPDATE) changes none."""
 
 Row = tuple[Any, ...]
 Build = Callable[[Dialect], ClauseElement]

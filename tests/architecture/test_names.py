@@ -15,7 +15,7 @@ GENERATED = ROOT / "booking_sdk/_sync"
 ALLOWED = {
     "Attempt": "of a delivery in the OpenAPI document, of a request in the SDK: both are public",
     "BookingError": "the SDK raises its own, and integrators catch it",
-    "Event": "the SDK's events have typed data; that of the log is a row",
+    "Event": "the SDK's events have typed data; an event of the log is a row",
     "Organization": "the API's resource, and the organization that the core works for",
     "Ping": "the OpenAPI document and the SDK name the data of webhooks alike",
     "PingData": "likewise",
@@ -29,7 +29,7 @@ TO_BE_RENAMED = frozenset({"booking_core/webhooks"})
 def type_names(tree: ast.Module) -> Iterator[str]:
     """Yield the public classes and aliases of a module.
 
-    An `Annotated` declares a parameter or a field and is no type of its own; a TypeVar has no meaning outside.
+    An `Annotated` declares a parameter or a field, and no type; a TypeVar has no meaning outside.
     """
     for node in tree.body:
         if isinstance(node, ast.ClassDef):

@@ -139,7 +139,7 @@ def test_a_condition_of_the_caller_is_answered_as_it_came(stage: Stage) -> None:
     assert (second.status_code, second.body, second.headers["etag"]) == (304, b"", first.headers["etag"])
 
 
-# Every method: the service takes its request. What it sends and returns is compared by `test_operations`.
+# Every method: the service takes its request. `test_operations` compares the request and the result.
 
 
 def test_the_catalogue_is_read(stage: Stage) -> None:

@@ -24,7 +24,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class _JumpingLoop(asyncio.SelectorEventLoop):
-    """An event loop on that selector's clock, so that a slow machine meets no deadline."""
+    """An event loop on that selector's clock: a slow machine meets no deadline."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()

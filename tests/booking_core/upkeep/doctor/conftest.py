@@ -31,7 +31,7 @@ FACE = 50_000
 
 @dataclass
 class History:
-    """What staff, a storefront, a worker and a gateway did for an organization."""
+    """The changes by staff, a storefront, a worker and a gateway for an organization."""
 
     world: World
     departure: str
