@@ -11,7 +11,7 @@ from booking_core.base import clock
 from booking_core.base.context import CallerKey, Organization
 from booking_core.base.errors import ApiKeyExpired, ApiKeyRevoked, Conflict, Malformed, NotFound
 from booking_core.db import tables
-from booking_core.models.organizations import CallerKey as WireApiKey
+from booking_core.models.organizations import ApiKey as WireApiKey
 from booking_core.models.scopes import READ_SCOPES, Scope
 from booking_core.organizations import keys
 
