@@ -100,7 +100,7 @@ class Shell:
         self.ids: dict[str, str] = {}
 
     def run(self, line: str) -> Any:
-        line = line.replace("$PWD", str(self.folder)).replace("examples/", f"{ROOT}/examples/")
+        line = line.replace("$PWD", str(self.folder)).replace("examples/", shlex.quote(f"{ROOT}/examples") + "/")
         for name, value in self.ids.items():
             line = re.sub(rf"\b{name}\b", value, line)
         if line.startswith("export "):
