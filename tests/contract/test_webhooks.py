@@ -242,7 +242,7 @@ def test_dns_is_resolved_before_the_transaction_begins(api: Api, monkeypatch: py
 
 # Malformed -------------------------------------------------------------------------------------------------------
 
-_TYPES_MALFORMED: tuple[object, ...] = ([], None, "booking.created", [7], {}, [None], ["booking.created"] * 2)
+_TYPES_MALFORMED: tuple[object, ...] = ([], None, "booking.created", {}, ["booking.created"] * 2)
 _KINDS_UNKNOWN = (
     "ping",
     "ping.*",
@@ -262,17 +262,21 @@ _URLS_MALFORMED: tuple[object, ...] = (
 MALFORMED: dict[tuple[str, str], tuple[object, ...]] = {
     ("", "url"): _URLS_MALFORMED,
     ("", "event_types"): _TYPES_MALFORMED,
+    ("", "event_types.0"): ([7], [None]),
     ("", "event_types.1"): tuple(["booking.created", kind] for kind in _KINDS_UNKNOWN),
     ("", "description"): ("a" * 201, "a\nb", 7),
     ("change", "url"): ("http://receiver.example/", "", 7),
-    ("change", "event_types"): ([], ["ping"], ["nothing"], ["booking.created"] * 2, ["booking.*"] * 2),
+    ("change", "event_types"): ([], ["booking.created"] * 2, ["booking.*"] * 2),
+    ("change", "event_types.0"): (["ping"], ["nothing"]),
     ("change", "status"): ("auto_disabled", "deleted", "Enabled", True),
     ("change", "description"): ("a" * 201,),
     ("rotate-secret", "overlap_seconds"): (-1, 604801, "60", 1.5, True, 10**30),
     ("recover", "since"): (None, "yesterday", 1795262400, "2026-02-30"),
     ("recover", "until"): ("soon", "0001-01-01", "2026-11-21T12:59:59+01:00"),
-    ("recover", "statuses"): ([], ["succeeded"], ["queued"]),
-    ("recover", "event_types"): ([], ["booking.*"]),
+    ("recover", "statuses"): ([],),
+    ("recover", "statuses.0"): (["succeeded"], ["queued"]),
+    ("recover", "event_types"): ([],),
+    ("recover", "event_types.0"): (["booking.*"],),
     ("recover", "dry_run"): ("true", 1, None),
     ("deliveries", "status"): ("sending",),
     ("deliveries", "event_type"): ("booking.*",),
@@ -305,7 +309,7 @@ def test_a_malformed_field_is_named_and_nothing_changes(
     for value, response in answers.items():
         is_unprocessable = field == "until" and value != repr("soon")
         named = field_of(refused(response, 422 if is_unprocessable else 400, "validation_failed"))
-        assert (value, named) == (value, field) or str(named).split(".")[0] == field
+        assert (value, named) == (value, field)
     assert dns.asked == []
 
 
