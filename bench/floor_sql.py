@@ -198,7 +198,7 @@ def _departure(row: Row, zone: ZoneInfo) -> dict[str, Any]:
         "price": _money(price_from, currency) if price_from and not prices and own is None else _lowest(offered),
         "price_tiers": offered,
         "booking_closes_at": _at(closes, zone),
-        "status": status,
+        "status": status if offered or status == "cancelled" else "closed",
     }
 
 
