@@ -11,7 +11,6 @@ import argparse
 import ast
 import io
 import re
-import subprocess
 import sys
 import tokenize
 import tomllib
@@ -20,7 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[1]
+from scripts.style import ROOT, tracked
+
 CEILINGS = ROOT / "scripts" / "phrases.toml"
 AREAS = {
     "booking_core": ("booking_core/**/*.py", "booking_core/**/*.md"),
@@ -108,12 +108,9 @@ def _comments(text: str) -> Iterator[tuple[int, str]]:
 
 def places(area: str) -> Iterator[Place]:
     """Yield every phrase of an area."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"]
-    command += [f":(glob){pattern}" for pattern in AREAS[area]]
-    listing = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)  # noqa: S603
-    for name in sorted({name for name in listing.stdout.split("\0") if name and not GENERATED.search(name)}):
-        path = ROOT / name
-        if not path.is_file():
+    for path in tracked(*AREAS[area]):
+        name = path.relative_to(ROOT).as_posix()
+        if GENERATED.search(name):
             continue
         for line, text in prose(path):
             flat = re.sub(r"\s+", " ", text)

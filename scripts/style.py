@@ -86,11 +86,16 @@ class Docstring(NamedTuple):
         return re.findall(r"[a-z]+(?=(?:'[a-z]+)?)", self.text.lower())
 
 
-def tracked() -> list[Path]:
-    """Return every file under version control, and untracked files that are not ignored."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+def tracked(*patterns: str) -> list[Path]:
+    """Return the files under version control, and untracked files that are not ignored, in the order of their paths.
+
+    Args:
+        patterns: globs of git, of which a file matches one; without any, every file is returned.
+    """
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"]
+    command += [f":(glob){pattern}" for pattern in patterns]
     listing = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout  # noqa: S603
-    return [path for name in listing.split("\0") if name and (path := ROOT / name).is_file()]
+    return [path for name in sorted(set(listing.split("\0"))) if name and (path := ROOT / name).is_file()]
 
 
 def places_of_this_machine() -> list[bytes]:

@@ -229,8 +229,10 @@ class Authenticator:
         texts = [key for key in found if isinstance(key, str)]
         callers = keys.identify_many(tx, texts, self._installation) if texts else []
         for text, caller in zip(texts, callers, strict=True):
-            self.seen_keys.note(text, caller.organization.id if isinstance(caller, Caller) else None)
-            if not isinstance(caller, Caller):
+            if isinstance(caller, Caller):
+                self.seen_keys.note(text, caller.organization.id)
+            else:
+                self.seen_keys.note(text, None)
                 self.look_ups.take(_bucket_of(text), LOOK_UPS_OF_WRONG_KEY)
         identified = iter(callers)
         return [next(identified) if isinstance(key, str) else key for key in found]

@@ -276,7 +276,7 @@ def ignored_prices(
 ) -> list[Note]:
     """Return a note when departures to come, with prices that the catalogue does not give, keep some for removed tiers.
 
-    The arguments are the same as for `left_behind`.
+    The arguments are the same as for `departure_conflicts`.
     """
     removed = _removed_tiers(before, row)
     count = sum(
