@@ -48,7 +48,7 @@ ALLOWED_WORDS = frozenset(
         ("booking_core/bookings/changes.py", "kept"),
         ("booking_core/models/bookings.py", "kept"),
         ("booking_core/models/bookings.py", "KEPT"),
-        ("booking_core/payments/listing.py", "KEPT"),
+        ("booking_core/payments/money_outcomes.py", "KEPT"),
         ("webhook_verify/receiver.py", "seen"),
     }
 )

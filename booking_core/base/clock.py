@@ -123,6 +123,10 @@ class Zone:
         prefix, minute, suffix = quarter
         return f"{prefix}{_TWO[minute + second // 60]}:{_TWO[second % 60]}{suffix}"
 
+    def iso_or_none(self, at: int | None) -> str | None:
+        """Return the instant as `iso` does; None for None."""
+        return None if at is None else self.iso(at)
+
     def _learn(self, bucket: int) -> tuple[str, int, str] | None:
         """Return what all timestamps of a quarter of an hour share: date and hour, first minute, offset.
 

@@ -22,21 +22,17 @@ from booking_core.bookings.cancel_batches import (
 from booking_core.bookings.capacity import lock_seats
 from booking_core.bookings.changes import lock
 from booking_core.bookings.create import create, create_once
-from booking_core.bookings.drafts import BookingRequest
-from booking_core.bookings.party import Party, change_party, preview_party
-from booking_core.bookings.queries import (
-    Refundable,
+from booking_core.bookings.departure_bookings import (
     count_live_bookings,
-    find,
     find_departures,
-    get,
     get_departure,
-    get_refundable,
     live_bookings,
     manifest,
-    organization_of,
     render_manifest,
 )
+from booking_core.bookings.drafts import BookingRequest
+from booking_core.bookings.party import Party, change_party, preview_party
+from booking_core.bookings.queries import find, get, get_refundable, organization_of
 from booking_core.bookings.quotes import quote
 from booking_core.bookings.refunds import record_elsewhere, record_refund, settle_refund, settle_refunds
 from booking_core.bookings.reports import get_report
@@ -51,3 +47,4 @@ from booking_core.bookings.reschedule import (
 )
 from booking_core.bookings.search import Search, resolve_id, resolve_id_in, search
 from booking_core.bookings.status import check_in, confirm, pay, record_no_show, record_payment, void_payment
+from booking_core.bookings.terms import Refundable

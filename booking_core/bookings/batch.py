@@ -22,7 +22,7 @@ from booking_core.base import tokens
 from booking_core.base.context import Caller
 from booking_core.base.errors import BookingError, IdempotencyInProgress, IdempotencyKeyReused, NotFound
 from booking_core.base.guest_links import ManageLinks
-from booking_core.bookings import capacity, drafts, pricing, queries, rules, store
+from booking_core.bookings import capacity, drafts, pricing, rules, store
 from booking_core.bookings.drafts import BookingDraft
 from booking_core.bookings.rules import LockedDeparture, Reference
 from booking_core.bookings.store import BatchContext
@@ -434,7 +434,7 @@ def _write_one(tx: Tx, accepted: AcceptedRequest, number: int, sequence: int, li
     rendered = drafts.write(tx, draft, row, sequence)
     if create.request.hold_id is not None:
         holds.take_over(tx, caller.organization.id, create.request.hold_id, row.id, at=draft.at)
-    link = links.of(row, queries.ends_at(row), draft.at)
+    link = links.of(row, rules.ends_at(row), draft.at)
     answer = Answer(rules.CREATED, rules.with_link(rendered, link))
     idempotency.keep(tx, caller, create.once, answer, at=draft.at)
     return answer

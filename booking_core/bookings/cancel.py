@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from booking_core import payments
 from booking_core.base.context import Actor
 from booking_core.base.errors import Conflict
-from booking_core.bookings import capacity, changes, queries, rules, store
+from booking_core.bookings import capacity, changes, presenting, rules, store
 from booking_core.bookings.changes import LockedBooking
 from booking_core.bookings.rules import BookingRow
 from booking_core.db.engine import Tx
@@ -60,11 +60,11 @@ def cancel(
     """
     booking = changes.lock(tx, actor, booking_id)
     if booking.row.status == BookingStatus.CANCELLED:
-        return queries.show(actor, booking.shown(booking.row))
+        return presenting.render_for(actor, booking.with_row(booking.row))
     if reason is CancelReason.ABANDONED and booking.row.status == BookingStatus.CONFIRMED:
         raise Conflict("booking_confirmed", "The booking was confirmed, so it is not abandoned.")
     (row,) = cancel_locked(tx, actor, [booking], Cancellation(reason, note, refund, in_full))
-    return queries.show(actor, booking.shown(row))
+    return presenting.render_for(actor, booking.with_row(row))
 
 
 def cancel_locked(
@@ -99,7 +99,10 @@ def cancel_rows(tx: Tx, actor: Actor, locked: Sequence[LockedBooking], cancellat
             customer_id = booking.details.customer_id
             restored.append(gift_cards.restore(tx, actor, redemption, customer_id=customer_id))
         row = _cancel_one(tx, actor, booking, payment, cancellation, at)
-        rendered, extra = queries.render(actor.organization, booking.shown(row), at), {"reason": cancellation.reason}
+        rendered, extra = (
+            presenting.render(actor.organization, booking.with_row(row), at),
+            {"reason": cancellation.reason},
+        )
         new_events += [NewEvent(EventType.BOOKING_CANCELLED, row.id, rendered, extra), *restored]
         rows.append(row)
     if rows:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from booking_core import organizations
 from booking_core.base.clock import HOUR
 from booking_core.base.context import Actor, Installation
-from booking_core.bookings import changes, queries, store
+from booking_core.bookings import changes, presenting, store
 from booking_core.bookings.cancel import Cancellation, cancel_locked, cancel_rows
 from booking_core.bookings.changes import LockedBooking
 from booking_core.bookings.rules import BookingRow
-from booking_core.bookings.store import ShownBooking, due
+from booking_core.bookings.store import BookingWithPayment, due
 from booking_core.catalogue import departures
 from booking_core.catalogue.departures import DepartureRow
 from booking_core.db.due import Processed
@@ -116,8 +116,10 @@ def cancel_departure_batch(
     if row.status == DepartureStatus.CANCELLED and not locked and first is None:
         return CancelledBatch([], 0)
     rows, remaining = _cancel_batch(tx, actor, row, locked, CancelReason(first or reason))
-    cancelled = (ShownBooking(booking_row, 0, None) for booking_row in rows)
-    return CancelledBatch([queries.render(actor.organization, booking, actor.at) for booking in cancelled], remaining)
+    cancelled = (BookingWithPayment(booking_row, 0, None) for booking_row in rows)
+    return CancelledBatch(
+        [presenting.render(actor.organization, booking, actor.at) for booking in cancelled], remaining
+    )
 
 
 def _lock_next(tx: Tx, actor: Actor, departure_id: str) -> tuple[list[LockedBooking], DepartureRow]:

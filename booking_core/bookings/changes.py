@@ -12,13 +12,14 @@ import orjson
 
 from booking_core.base.context import Actor
 from booking_core.base.errors import BookingError, InsufficientCapacity, NotFound
-from booking_core.bookings import queries, rules, store
+from booking_core.bookings import presenting, rules, store
 from booking_core.bookings.rules import BookingRow
-from booking_core.bookings.store import BookingDetails, ShownBooking
+from booking_core.bookings.store import BookingDetails, BookingWithPayment
 from booking_core.db.engine import Tx
 from booking_core.db.unit_of_work import Update
 from booking_core.models.bookings import ChangeSettlement
 from booking_core.models.events import EventType
+from booking_core.models.money import money_json
 from booking_core.payments import PaymentRow
 from booking_core.records import events, timeline
 from booking_core.records.events import NewEvent
@@ -38,9 +39,9 @@ class LockedBooking:
     def unpaid_minor(self) -> int:
         return rules.unpaid_minor(self.row, self.details.recorded_minor)
 
-    def shown(self, row: BookingRow) -> ShownBooking:
+    def with_row(self, row: BookingRow) -> BookingWithPayment:
         """Return the booking with a changed row, as it is read after a change that leaves its payment."""
-        return ShownBooking(row, self.details.recorded_minor, self.payment)
+        return BookingWithPayment(row, self.details.recorded_minor, self.payment)
 
 
 def lock(tx: Tx, actor: Actor, booking_id: str) -> LockedBooking:
@@ -60,15 +61,15 @@ def read(tx: Tx, actor: Actor, booking_id: str, *, is_locked: bool = False) -> L
     """
     details = store.get_details(tx, actor.organization.id, booking_id, lock=is_locked)
     # Read after the lock: the row has the changes of the previous holder.
-    booking = store.get_shown(tx, actor.organization.id, booking_id) if details else None
+    booking = store.get_with_payment(tx, actor.organization.id, booking_id) if details else None
     if details is None or booking is None:
         raise NotFound("There is no such booking.")
     return LockedBooking(booking.row, details, booking.payment)
 
 
-def reread(tx: Tx, actor: Actor, booking_id: str) -> ShownBooking:
+def reread(tx: Tx, actor: Actor, booking_id: str) -> BookingWithPayment:
     """Return a booking with the changes of this transaction, also the changes of its payment."""
-    booking = store.get_shown(tx, actor.organization.id, booking_id)
+    booking = store.get_with_payment(tx, actor.organization.id, booking_id)
     assert booking is not None
     return booking
 
@@ -98,7 +99,9 @@ def note(tx: Tx, actor: Actor, booking: LockedBooking, kind: TimelineKind, *, at
     )
 
 
-def publish(tx: Tx, actor: Actor, before: ShownBooking, after: ShownBooking, also: Sequence[NewEvent] = ()) -> None:
+def publish(
+    tx: Tx, actor: Actor, before: BookingWithPayment, after: BookingWithPayment, also: Sequence[NewEvent] = ()
+) -> None:
     """Publish `booking.updated` with the former values, if a field that the API shows is different.
 
     It takes the last lock of the transaction, as `events.publish` does.
@@ -107,7 +110,7 @@ def publish(tx: Tx, actor: Actor, before: ShownBooking, after: ShownBooking, als
         also: events of the same transaction, which come after it.
     """
     at = after.row.updated_at
-    former, current = (queries.render(actor.organization, booking, at) for booking in (before, after))
+    former, current = (presenting.render(actor.organization, booking, at) for booking in (before, after))
     updated = events.updated(EventType.BOOKING_UPDATED, after.row.id, before=former, after=current)
     new_events = [*([updated] if updated.extra["changes"] else []), *also]
     if new_events:
@@ -134,7 +137,7 @@ class ChangedMoney(NamedTuple):
 class Change(NamedTuple):
     """A booking after a change, or before a change that is refused."""
 
-    booking: ShownBooking
+    booking: BookingWithPayment
     seats: int
     money: ChangedMoney | None
     refusals: Sequence[BookingError] = ()
@@ -146,11 +149,11 @@ def render(actor: Actor, change: Change) -> bytes:
     if change.money is not None:
         currency, amounts = change.booking.row.currency, change.money._asdict()
         money = {"settlement": amounts.pop("settlement")}
-        money |= {name: None if amount is None else rules.money(amount, currency) for name, amount in amounts.items()}
+        money |= {name: None if amount is None else money_json(amount, currency) for name, amount in amounts.items()}
     presented = {
         "allowed": not change.refusals,
         "refusals": present_refusals(change.refusals),
-        "booking": orjson.Fragment(queries.show(actor, change.booking)),
+        "booking": orjson.Fragment(presenting.render_for(actor, change.booking)),
         "seats": change.seats,
         "money": money,
     }

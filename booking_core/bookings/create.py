@@ -9,10 +9,10 @@ from booking_core.base import tokens
 from booking_core.base.clock import MINUTE
 from booking_core.base.context import Actor
 from booking_core.base.errors import BookingError, Malformed
-from booking_core.bookings import capacity, drafts, pricing, queries, rules, store
+from booking_core.bookings import capacity, drafts, presenting, pricing, rules, store
 from booking_core.bookings.drafts import BookingDraft, BookingRequest
 from booking_core.bookings.rules import CREATED, Reference
-from booking_core.bookings.store import ShownBooking
+from booking_core.bookings.store import BookingWithPayment
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import BookingStatus
 from booking_core.payments import gift_cards
@@ -126,4 +126,4 @@ def _write(tx: Tx, actor: Actor, draft: BookingDraft, booking_id: str, redeemed:
         )
     if draft.quote.seats:
         capacity.take_seats(tx, organization.id, draft.departure.id, draft.quote.seats, at=at)
-    return queries.show(actor, ShownBooking(row, 0, None))
+    return presenting.render_for(actor, BookingWithPayment(row, 0, None))

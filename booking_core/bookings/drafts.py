@@ -11,10 +11,10 @@ import orjson
 
 from booking_core import customers
 from booking_core.base.context import Organization
-from booking_core.bookings import pricing, queries
+from booking_core.bookings import presenting, pricing, rules
 from booking_core.bookings.pricing import Charge, Quote
 from booking_core.bookings.rules import BookingRow, LockedDeparture
-from booking_core.bookings.store import ShownBooking
+from booking_core.bookings.store import BookingWithPayment
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.models.base import LanguageTag, Note
@@ -125,7 +125,7 @@ def build_row(draft: BookingDraft, booking_id: str, manage_key_id: str, number: 
         payment_status=str(status),
         note=request.note or None,
         manage_key_id=manage_key_id,
-        manage_expires_at=queries.ends_at(departure),
+        manage_expires_at=rules.ends_at(departure),
         external_reference=request.external_reference,
         metadata=orjson.dumps(request.metadata).decode() if request.metadata else None,
         locale=request.locale,
@@ -154,7 +154,7 @@ def write(
     organization, request = draft.organization, draft.request
     new_events = [_insert_customer(tx, draft)] if draft.is_new_customer else []
     _insert_booking(tx, draft, row, columns)
-    rendered = queries.render(organization, ShownBooking(row, 0, None), draft.at)
+    rendered = presenting.render(organization, BookingWithPayment(row, 0, None), draft.at)
     new_events.append(NewEvent(EventType.BOOKING_CREATED, row.id, rendered))
     new_events.extend(extra_events)
     if row.status == _CONFIRMED:

@@ -15,7 +15,7 @@ from booking_core.bookings import capacity, changes, pricing, rules, store
 from booking_core.bookings.changes import Change, ChangedMoney, LockedBooking
 from booking_core.bookings.pricing import PartyQuote
 from booking_core.bookings.rules import BookingRow, LockedDeparture
-from booking_core.bookings.store import ShownBooking
+from booking_core.bookings.store import BookingWithPayment
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import (
     AddOnInput,
@@ -117,7 +117,7 @@ def preview_party(tx: Tx, actor: Actor, booking_id: str, party: Party) -> bytes:
     except BookingError as error:
         refused.append(error)
     if refused:
-        return changes.render(actor, Change(booking.shown(booking.row), booking.details.seats, None, refused))
+        return changes.render(actor, Change(booking.with_row(booking.row), booking.details.seats, None, refused))
     return changes.render(actor, _change(state, plan))
 
 
@@ -239,12 +239,12 @@ def _settlement(before: BookingRow, row: BookingRow, released: Release, gift_car
 
 def _change(state: _State, plan: _Plan) -> Change:
     """Return the booking as it is read after the change, without the money that is released from its payment."""
-    booking, released_minor = state.booking.shown(plan.row), plan.release.amount_minor
+    booking, released_minor = state.booking.with_row(plan.row), plan.release.amount_minor
     if state.payment is not None:
         amount_minor = state.payment.amount_minor - released_minor
         payment = state.payment._replace(amount_minor=amount_minor, status=plan.row.payment_status)
         recorded_minor = state.booking.details.recorded_minor - (released_minor if state.is_by_hand else 0)
-        booking = ShownBooking(plan.row, recorded_minor, payment)
+        booking = BookingWithPayment(plan.row, recorded_minor, payment)
     return Change(booking, plan.quote.seats, plan.money)
 
 
@@ -262,7 +262,7 @@ def _write(tx: Tx, actor: Actor, state: _State, plan: _Plan) -> None:
     _update(tx, actor, state, plan)
     restored = [gift_cards.restore(tx, actor, redemption, customer_id=customer_id)] if redemption else []
     _release(tx, actor, state, plan, number)
-    changes.publish(tx, actor, booking.shown(booking.row), _change(state, plan).booking, also=restored)
+    changes.publish(tx, actor, booking.with_row(booking.row), _change(state, plan).booking, also=restored)
     payload = {"refund_minor": money.refund + part, "currency": row.currency}
     occurrence = tokens.new_id()  # a party may change more than once
     kind = OutboxKind.BOOKING_CHANGE_MAIL

@@ -10,7 +10,7 @@ import orjson
 
 from booking_core.base.context import Organization
 from booking_core.base.errors import Malformed, Unprocessable
-from booking_core.bookings.rules import BookingRow, LockedDeparture, money, require
+from booking_core.bookings.rules import BookingRow, LockedDeparture, require
 from booking_core.catalogue import experiences
 from booking_core.catalogue.experiences import Tier
 from booking_core.models.bookings import (
@@ -22,6 +22,7 @@ from booking_core.models.bookings import (
     PaymentStatus,
 )
 from booking_core.models.limits import AMOUNT_MINOR_MAX
+from booking_core.models.money import money_json
 from booking_core.models.reasons import ErrorReason
 
 Charge = PaymentMode | Literal[PaymentMethod.CARD]
@@ -88,7 +89,7 @@ def evaluate(
             continue
         subtotal += tier.price_minor * guest.count
         seats += tier.seats_per_unit * guest.count
-        price = money(tier.price_minor, currency)
+        price = money_json(tier.price_minor, currency)
         line = {"tier_id": guest.tier_id, "tier_label": tier.label, "count": guest.count, "unit_price": price}
         guest_lines.append(line)
     if add_ons and not organization.add_ons_app:
@@ -101,7 +102,7 @@ def evaluate(
             problems.append(_unknown_line(f"add_ons.{i}.id", "add-on", "unknown_add_on", offered))
             continue
         subtotal += add_on.price_minor * requested.count
-        price = money(add_on.price_minor, currency)
+        price = money_json(add_on.price_minor, currency)
         add_on_lines.append({"id": requested.id, "label": add_on.label, "count": requested.count, "unit_price": price})
     if subtotal > AMOUNT_MINOR_MAX:
         problems.append(_amount_overflow())
@@ -312,7 +313,7 @@ def _lines(
                 lines.append(line | {"count": reused})
                 remaining -= reused
         if remaining:
-            price = money(offered[line_id].price_minor, currency)
+            price = money_json(offered[line_id].price_minor, currency)
             new: Line = {
                 names[0]: line_id,
                 names[1]: offered[line_id].label,

@@ -10,12 +10,13 @@ import orjson
 
 from booking_core.base.context import Actor
 from booking_core.base.errors import BookingError, NotFound
-from booking_core.bookings import capacity, changes, pricing, queries, rules, store
+from booking_core.bookings import capacity, changes, pricing, rules, store
 from booking_core.bookings.pricing import Quote
-from booking_core.bookings.rules import CREATED, LockedDeparture, Reference, money
+from booking_core.bookings.rules import CREATED, LockedDeparture, Reference
 from booking_core.catalogue import departures, holds
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import BookingOrder
+from booking_core.models.money import money_json
 from booking_core.records import idempotency
 
 
@@ -78,7 +79,7 @@ def _present(actor: Actor, departure: LockedDeparture, priced: Quote, seats_held
         "departure": {
             "id": departure.id,
             "starts_at": zone.iso(departure.starts_at),
-            "ends_at": zone.iso(queries.ends_at(departure)),
+            "ends_at": zone.iso(rules.ends_at(departure)),
         },
         "booking_closes_at": zone.iso(departures.closes_at(departure.starts_at, *lead)),
         "seats": priced.seats,
@@ -90,5 +91,5 @@ def _present(actor: Actor, departure: LockedDeparture, priced: Quote, seats_held
 
 def _totals(subtotal_minor: int, currency: str) -> dict[str, Any]:
     """Present the totals of a booking of the API, which has neither discount nor gift card."""
-    subtotal, nothing = money(subtotal_minor, currency), money(0, currency)
+    subtotal, nothing = money_json(subtotal_minor, currency), money_json(0, currency)
     return {"subtotal": subtotal, "discount": nothing, "gift_card": nothing, "total": subtotal}

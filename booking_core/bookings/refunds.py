@@ -9,10 +9,11 @@ from itertools import groupby
 
 from booking_core import organizations, payments
 from booking_core.base.context import Actor, Organization
-from booking_core.bookings import queries, rules, store
-from booking_core.bookings.store import ShownBooking
+from booking_core.bookings import presenting, store
+from booking_core.bookings.store import BookingWithPayment
 from booking_core.db.engine import Tx
 from booking_core.models.events import EventType
+from booking_core.models.money import money_json
 from booking_core.payments import Recorded, Refund, RefundResult, Returned
 from booking_core.records import events
 from booking_core.records.events import NewEvent
@@ -67,21 +68,21 @@ def _publish(tx: Tx, returned: Sequence[Returned]) -> None:
 
 
 def _new_events(tx: Tx, organization: Organization, returned: Sequence[Returned]) -> list[tuple[NewEvent, int]]:
-    bookings = store.get_many_shown(tx, organization.id, [item.refund.booking_id for item in returned])
+    bookings = store.get_many_with_payment(tx, organization.id, [item.refund.booking_id for item in returned])
     return [(_refunded(organization, bookings[item.refund.booking_id], item), item.refund.at) for item in returned]
 
 
-def _refunded(organization: Organization, after: ShownBooking, returned: Returned) -> NewEvent:
+def _refunded(organization: Organization, after: BookingWithPayment, returned: Returned) -> NewEvent:
     """Return the event of a booking whose money was returned."""
     refund, before = returned.refund, after
     if refund.number == payments.CANCELLATION:  # else the money has left the payment before
         row = after.row._replace(payment_status=refund.payment_status)
-        before = ShownBooking(row, after.recorded_minor, payments.payment_before(refund))
+        before = BookingWithPayment(row, after.recorded_minor, payments.payment_before(refund))
     amounts = {"refunded_amount": returned.amount_minor, "total_refunded": returned.total_minor}
     return events.updated(
         EventType.BOOKING_REFUNDED,
         refund.booking_id,
-        before=queries.render(organization, before, refund.at),
-        after=queries.render(organization, after, refund.at),
-        extra={name: rules.money(amount, refund.currency) for name, amount in amounts.items()},
+        before=presenting.render(organization, before, refund.at),
+        after=presenting.render(organization, after, refund.at),
+        extra={name: money_json(amount, refund.currency) for name, amount in amounts.items()},
     )

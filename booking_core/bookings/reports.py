@@ -13,13 +13,13 @@ from sqlalchemy import BigInteger, Text, bindparam, cast, func, select
 from sqlalchemy.engine import Dialect
 
 from booking_core.base.context import Actor
-from booking_core.bookings import rules
 from booking_core.catalogue import departures
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, rows_parameter
 from booking_core.models.bookings import BookingStatus
 from booking_core.models.json import JsonObject
+from booking_core.models.money import money_json
 
 T = TypeVar("T")
 
@@ -159,7 +159,7 @@ def _summed(sales: Sequence[_Sale]) -> JsonObject:
     return {
         "bookings": sum(sale.bookings for sale in sales),
         "seats": sum(sale.seats for sale in sales),
-        "amounts": [rules.money(amount, currency) for currency, amount in sorted(amounts.items())],
+        "amounts": [money_json(amount, currency) for currency, amount in sorted(amounts.items())],
     }
 
 

@@ -12,7 +12,7 @@ import orjson
 from booking_core.base.clock import DAY, HOUR
 from booking_core.base.context import Actor, Organization
 from booking_core.base.errors import BookingError, Conflict, NotFound, Unprocessable
-from booking_core.bookings import capacity, changes, pricing, queries, rules, store
+from booking_core.bookings import capacity, changes, presenting, pricing, rules, store
 from booking_core.bookings.changes import Change, ChangedMoney, LockedBooking
 from booking_core.bookings.rules import BookingRow, LockedDeparture
 from booking_core.catalogue import departures
@@ -41,7 +41,7 @@ def reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> byte
         InsufficientCapacity: the other departure has fewer available seats.
     """
     booking = changes.lock(tx, actor, booking_id)
-    return queries.show(actor, _reschedule(tx, actor, booking, departure_id).booking)
+    return presenting.render_for(actor, _reschedule(tx, actor, booking, departure_id).booking)
 
 
 def apply_reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> bytes:
@@ -62,7 +62,7 @@ def preview_reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str)
         raise NotFound("There is no such departure.")
     target, seats_held = departure_and_seats
     if refused := list(_refusals(actor, booking, target, actor.at, seats_held)):
-        return changes.render(actor, Change(booking.shown(booking.row), booking.details.seats, None, refused))
+        return changes.render(actor, Change(booking.with_row(booking.row), booking.details.seats, None, refused))
     return changes.render(actor, _change(booking, _rescheduled_row(actor, booking, target), target))
 
 
@@ -110,7 +110,7 @@ def _change(booking: LockedBooking, row: BookingRow, target: LockedDeparture) ->
         list_price=pricing.list_price(row, target),
         balance_due=rules.unpaid_minor(row, booking.details.recorded_minor),
     )
-    return Change(booking.shown(row), booking.details.seats, money)
+    return Change(booking.with_row(row), booking.details.seats, money)
 
 
 def _rescheduled_row(actor: Actor, booking: LockedBooking, target: LockedDeparture) -> BookingRow:
@@ -125,7 +125,7 @@ def _rescheduled_row(actor: Actor, booking: LockedBooking, target: LockedDepartu
         starts_at=target.starts_at,
         ends_at=target.ends_at,
         duration_minutes=target.duration_minutes,
-        manage_expires_at=queries.ends_at(target),
+        manage_expires_at=rules.ends_at(target),
         checked_in_at=None,  # of the departure before
         no_show_at=None,
     )
@@ -141,8 +141,8 @@ def _write(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow) -> Non
     rescheduled = events.updated(
         EventType.BOOKING_RESCHEDULED,
         row.id,
-        before=queries.render(organization, booking.shown(before), at),
-        after=queries.render(organization, booking.shown(row), at),
+        before=presenting.render(organization, booking.with_row(before), at),
+        after=presenting.render(organization, booking.with_row(row), at),
         extra={"previous_departure": previous},
     )
     (event_id,) = events.publish(tx, organization, [rescheduled], at=at)
@@ -193,7 +193,7 @@ def find_moves(tx: Tx, actor: Actor, booking_id: str) -> list[Move]:
     if any(_refusals_of_policy(actor, row)):
         return []
     return [
-        Move(target.id, target.starts_at, queries.ends_at(target), available)
+        Move(target.id, target.starts_at, rules.ends_at(target), available)
         for target, seats_held in store.find_offered(
             tx, organization.id, row.experience_id, **window, limit=OFFERED_MAX
         )
@@ -220,7 +220,7 @@ def move(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> bytes:
         raise NotFound("The experience has no such departure.")
     if not _costs_the_same(booking.row, target):
         raise Conflict("price_differs", "The departure has other prices.")
-    return queries.show(actor, _reschedule(tx, actor, booking, departure_id).booking)
+    return presenting.render_for(actor, _reschedule(tx, actor, booking, departure_id).booking)
 
 
 def _refusals_of_policy(actor: Actor, row: BookingRow) -> Iterator[Conflict]:

@@ -8,7 +8,9 @@ import orjson
 
 from booking_core.base.clock import MINUTE, Zone
 from booking_core.base.errors import BookingError, Conflict
+from booking_core.catalogue import departures
 from booking_core.models.bookings import REFUNDABLE, BookingStatus, PaymentSource, PaymentStatus
+from booking_core.models.money import money_json
 
 CREATED = 201
 """HTTP status of the stored answer of a new booking."""
@@ -94,9 +96,9 @@ def reference_taken() -> Conflict:
     return Conflict("external_reference_taken", "A booking has this external reference.", "external_reference")
 
 
-def money(amount_minor: int, currency: str) -> dict[str, Any]:
-    """Present an amount as in the API."""
-    return {"amount_minor": amount_minor, "currency": currency}
+def ends_at(row: BookingRow | LockedDeparture) -> int:
+    """Return the present end of a departure, or of the departure that is booked."""
+    return departures.ends_at(row.starts_at, row.ends_at, row.duration_minutes)
 
 
 def require(refusals: Iterable[BookingError]) -> None:
@@ -142,10 +144,10 @@ _RENDERED_MAX = 4_096
 @lru_cache(_RENDERED_MAX)
 def _totals(currency: str, subtotal: int, discount: int, gift_card: int, total: int) -> orjson.Fragment:
     totals = {
-        "subtotal": money(subtotal, currency),
-        "discount": money(discount, currency),
-        "gift_card": money(gift_card, currency),
-        "total": money(total, currency),
+        "subtotal": money_json(subtotal, currency),
+        "discount": money_json(discount, currency),
+        "gift_card": money_json(gift_card, currency),
+        "total": money_json(total, currency),
     }
     return orjson.Fragment(orjson.dumps(totals))
 

@@ -14,7 +14,7 @@ from booking_core.base import cursors
 from booking_core.base.context import Actor, Organization
 from booking_core.base.cursors import Binding
 from booking_core.base.errors import Malformed, NotFound
-from booking_core.bookings import queries, store
+from booking_core.bookings import presenting, queries, store
 from booking_core.bookings.store import lists
 from booking_core.bookings.store.lists import SearchTexts
 from booking_core.db.engine import Tx
@@ -63,7 +63,7 @@ def search(tx: Tx, actor: Actor, page: PageRequest, conditions: Search) -> JsonP
         else:
             matches.append(lambda texts: email_key(texts.guest_email or "") == key)
     if not matches:
-        return lists.LIST.find(tx, actor, page, queries.presenter(actor), **filters)
+        return lists.LIST.find(tx, actor, page, presenting.row_presenter(actor), **filters)
     return _matching(tx, actor, page, conditions, filters, lambda texts: all(is_match(texts) for is_match in matches))
 
 
@@ -94,8 +94,8 @@ def _matching(
     after = cursors.decode_row(keys, binding, page.starting_after) if page.starting_after is not None else None
     texts = list(islice(filter(matches, _texts(tx, organization_id, page, filters, after)), page.limit + 1))
     page_texts = texts[: page.limit]
-    rows = store.get_many_shown(tx, organization_id, [text.id for text in page_texts]) if page_texts else {}
-    present = queries.shown_presenter(actor)
+    rows = store.get_many_with_payment(tx, organization_id, [text.id for text in page_texts]) if page_texts else {}
+    present = presenting.presenter(actor)
     return envelope(
         [present(rows[text.id]) for text in page_texts],
         cursors.encode_row(keys, binding, *page_texts[-1][:2]) if len(texts) > page.limit else None,

@@ -5,7 +5,7 @@ from typing import Any
 from booking_core import payments
 from booking_core.base.context import Actor
 from booking_core.base.errors import Conflict, NotFound
-from booking_core.bookings import changes, queries, rules, store
+from booking_core.bookings import changes, presenting, queries, rules, store
 from booking_core.bookings.changes import LockedBooking
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import BookingStatus, CancelReason, PaymentMethod, PaymentSource, PaymentStatus
@@ -71,14 +71,14 @@ def _confirm(tx: Tx, actor: Actor, booking: LockedBooking, payment_status: str) 
     row = booking.row._replace(status=BookingStatus.CONFIRMED, payment_status=payment_status, updated_at=at)
     changes.write(tx, actor, store.CONFIRM, row, confirmed_at=at, expires_at=None)
     after = changes.reread(tx, actor, row.id)
-    confirmed = NewEvent(EventType.BOOKING_CONFIRMED, row.id, queries.render(organization, after, at))
+    confirmed = NewEvent(EventType.BOOKING_CONFIRMED, row.id, presenting.render(organization, after, at))
     events.publish(tx, organization, [confirmed], at=at)
     if booking.details.send_confirmation_email:
         outbox.enqueue(tx, organization.id, OutboxKind.BOOKING_CONFIRMATION_MAIL, row.id, at=at)
     if booking.details.notify_staff and organization.notify_staff:
         outbox.enqueue(tx, organization.id, OutboxKind.STAFF_BOOKING_MAIL, row.id, at=at)
     changes.note(tx, actor, booking, TimelineKind.BOOKING_CONFIRMED, at=at)
-    return queries.show(actor, after)
+    return presenting.render_for(actor, after)
 
 
 def _set_payment_status(
@@ -89,8 +89,8 @@ def _set_payment_status(
     is_due = row.payment_method == PaymentMethod.INVOICE and status is not PaymentStatus.PAID
     changes.write(tx, actor, store.RECORD, row, invoice_due=is_due, recorded_minor=recorded_minor)
     after = changes.reread(tx, actor, row.id)
-    changes.publish(tx, actor, booking.shown(booking.row), after)
-    return queries.show(actor, after)
+    changes.publish(tx, actor, booking.with_row(booking.row), after)
+    return presenting.render_for(actor, after)
 
 
 # Paid to staff, on site or for an invoice (decision B20) -------------------------------------------------------------
@@ -205,5 +205,5 @@ def _attend(tx: Tx, actor: Actor, booking_id: str, column: str, other: str, kind
         row = row._replace(updated_at=at)
         changes.write(tx, actor, store.ATTEND, row)
         changes.note(tx, actor, booking, kind, at=at, departure_id=row.departure_id)
-        changes.publish(tx, actor, booking.shown(booking.row), booking.shown(row))
-    return queries.show(actor, booking.shown(row))
+        changes.publish(tx, actor, booking.with_row(booking.row), booking.with_row(row))
+    return presenting.render_for(actor, booking.with_row(row))

@@ -1,17 +1,23 @@
 """Money: an integer of the currency's minor unit, and arithmetic that refuses to mix currencies."""
 
 from decimal import Decimal
+from typing import Any
 
 from booking_core.models.base import Resource
 from booking_core.models.currencies import CURRENCIES, minor_digits
 
-__all__ = ["CURRENCIES", "Money", "formatted", "minor_digits"]
+__all__ = ["CURRENCIES", "Money", "formatted", "minor_digits", "money_json"]
 
 
 def formatted(amount_minor: int, currency: str) -> str:
     """Return the amount for people: `1,780.00 NOK`, `25,000 CLP`, `12.345 KWD`."""
     digits = minor_digits(currency)
     return f"{Decimal(amount_minor).scaleb(-digits):,.{digits}f} {currency}"
+
+
+def money_json(amount_minor: int, currency: str) -> dict[str, Any]:
+    """Return the amount as Money in JSON, without the cost of a model."""
+    return {"amount_minor": amount_minor, "currency": currency}
 
 
 class Money(Resource):

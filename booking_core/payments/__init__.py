@@ -15,26 +15,21 @@ from booking_core.payments.by_hand import (
     settle_refund,
     void,
 )
-from booking_core.payments.listing import (
-    DueBooking,
-    MoneyOutcome,
-    MoneyState,
-    OwnedRefund,
+from booking_core.payments.money_outcomes import MoneyOutcome, MoneyState, full_refunds, outcome_of, outcomes_of
+from booking_core.payments.recorded_payments import (
     Record,
+    find_records,
+    get_record,
+    organization_of_record,
+    present_record,
+)
+from booking_core.payments.refund_list import (
+    OwnedRefund,
     Refund,
     RefundFilter,
-    find_due,
-    find_records,
     find_refund,
     find_refunds,
-    full_refunds,
-    get_record,
     get_refund,
-    organization_of_record,
-    outcome_of,
-    outcomes_of,
-    present_due,
-    present_record,
     present_refund,
 )
 from booking_core.payments.refunds import DUE, claim, payment_before, settle
@@ -65,3 +60,4 @@ from booking_core.payments.service import (
     return_late,
 )
 from booking_core.payments.store import PaymentRow, get, lock, next_refund_number, with_payment
+from booking_core.payments.unpaid_bookings import DueBooking, find_due, present_due

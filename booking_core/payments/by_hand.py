@@ -17,8 +17,9 @@ from booking_core.models.bookings import BookingStatus, PaymentSource, PaymentSt
 from booking_core.models.limits import AMOUNT_MINOR_MAX
 from booking_core.models.money import formatted
 from booking_core.models.reasons import Fault
-from booking_core.payments import listing, refunds, rules, store
-from booking_core.payments.listing import Record, Refund
+from booking_core.payments import recorded_payments, refund_list, refunds, rules, store
+from booking_core.payments.recorded_payments import Record
+from booking_core.payments.refund_list import Refund
 from booking_core.payments.refund_states import WAITING, RefundReason, RefundStatus
 from booking_core.payments.rules import RefundRow, Returned
 from booking_core.payments.store import BookingForRefund, PaymentRow
@@ -110,7 +111,9 @@ def void(tx: Tx, actor: Actor, recorded: Record, *, customer_id: str | None, not
     """
     note = _text("note", note, NOTE_LENGTH_MAX)
     payment = store.lock(tx, actor, recorded.booking_id)
-    current = listing.get_record(tx, actor.organization.id, recorded.id)  # read again under the lock of the payment
+    current = recorded_payments.get_record(
+        tx, actor.organization.id, recorded.id
+    )  # read again under the lock of the payment
     if payment is None or current is None or current.voided_at is not None:
         raise Conflict("payment_voided", "The payment was voided before.")
     if payment.has_refund or payment.released_minor:
@@ -188,7 +191,7 @@ def reopen_refund(tx: Tx, actor: Actor, refund_id: str) -> Refund:
         raise Conflict("no_payment_intent", message)
     tx.update(store.REOPEN, organization_id=actor.organization.id, id=refund.id, **_reopened(refund))
     refunds.note(tx, refund, TimelineKind.REFUND_REOPENED)
-    return listing.get_refund(tx, actor.organization, refund.id)
+    return refund_list.get_refund(tx, actor.organization, refund.id)
 
 
 def _reopened(refund: RefundRow) -> dict[str, Any]:

@@ -25,11 +25,11 @@ from booking_core.bookings.checkouts.rules import (
     IntentUpdate,
     RefundUpdate,
 )
-from booking_core.bookings.rules import money
 from booking_core.db.engine import Tx
 from booking_core.models.base import multi_line
 from booking_core.models.bookings import BookingSource, BookingStatus, PaymentSource
 from booking_core.models.checkouts import CheckoutCreate
+from booking_core.models.money import money_json
 from booking_core.models.reasons import Fault
 from booking_core.models.sandbox import SandboxPaymentStatus
 from booking_core.payments import SandboxCard, stripe_accounts
@@ -210,7 +210,7 @@ def present(actor: Actor, row: IntentRow, account: StripeAccount | None) -> dict
         "intent_id": row.intent_id,
         "client_secret": secret,
         "publishable_key": account.publishable_key if account else None,
-        "amount": money(row.amount_minor, row.currency),
+        "amount": money_json(row.amount_minor, row.currency),
         "expires_at": None if row.expires_at is None else actor.organization.zone.iso(row.expires_at),
     }
 
@@ -236,7 +236,7 @@ def _present_for_staff(actor: Actor, row: IntentRow, booking: Any) -> dict[str, 
             "id": row.dispute_id,
             "status": row.dispute_status,
             "reason": row.dispute_reason,
-            "amount": money(row.disputed_minor or 0, row.currency),
+            "amount": money_json(row.disputed_minor or 0, row.currency),
             "is_closed": row.dispute_closed_at is not None,
         }
     return {
@@ -247,8 +247,8 @@ def _present_for_staff(actor: Actor, row: IntentRow, booking: Any) -> dict[str, 
         "payment_intent": row.intent_id,
         "status": row.status,
         "reason": row.last_error,
-        "amount": money(row.amount_minor, row.currency),
-        "refunded_elsewhere": money(row.returned_minor, row.currency),
+        "amount": money_json(row.amount_minor, row.currency),
+        "refunded_elsewhere": money_json(row.returned_minor, row.currency),
         "dispute": dispute,
         "updated_at": actor.organization.zone.iso(row.updated_at),
     }

@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Select, and_, bindparam, case, func, literal_column, or_, select, tuple_
+from sqlalchemy import BigInteger, Integer, Select, and_, bindparam, case, func, literal_column, or_, select, tuple_
 from sqlalchemy.engine import Dialect
 
 from booking_core.base.clock import END_OF_TIME, HOUR
-from booking_core.bookings.store import CONFIRMED_SEATS, LIMIT, LIVE, LOCKED, OF_EXPERIENCE, PENDING, BookingDetails
+from booking_core.bookings.store.departures import OF_EXPERIENCE
+from booking_core.bookings.store.of_departures import CONFIRMED_SEATS, LIVE, PENDING
+from booking_core.bookings.store.rows import LOCKED, BookingDetails
 from booking_core.db import tables
 from booking_core.db.due import NIL_ID, DuePage, DueRow, DueRows, Owner
 from booking_core.db.engine import Tx
@@ -15,6 +17,7 @@ from booking_core.db.statements import Statement, as_json, in_rows, now_us
 from booking_core.db.tables import Id, bookings, departures, experiences
 
 _OWNER = bindparam("organization_id", type_=Id)
+_LIMIT = bindparam("limit", type_=Integer)
 EXPIRED = DueRows(bookings, bookings.c.expires_at, bookings.c.id, lambda _: (PENDING,))
 
 
@@ -69,7 +72,7 @@ def _organizations_with_minimum(_: Dialect) -> Any:
     owner = tables.organizations.c
     behind = owner.id > bindparam("after", type_=Id)
     query = select(owner.id, owner.cancel_under_minimum, owner.clock_offset)
-    return query.where(behind).order_by(owner.id).limit(LIMIT)
+    return query.where(behind).order_by(owner.id).limit(_LIMIT)
 
 
 def _window(dialect: Dialect) -> Select[Any]:
@@ -96,7 +99,7 @@ def _window(dialect: Dialect) -> Select[Any]:
             tuple_(start, departures.c.id) > after,
         )
         .order_by(start, departures.c.id)
-        .limit(LIMIT)
+        .limit(_LIMIT)
     )
 
 

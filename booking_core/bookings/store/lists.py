@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, ColumnElement, Text, and_, bindparam, func, literal_column, select, tuple_
 
-from booking_core.bookings.store import OF_OWNER, shown
+from booking_core.bookings.store.rows import OF_OWNER, select_with_payment
 from booking_core.db.engine import Tx
 from booking_core.db.paging import KeysetList
 from booking_core.db.statements import Statement
@@ -61,7 +61,7 @@ LIST = KeysetList(
         "customer_id": bookings.c.customer_id == bindparam("customer_id", type_=Id),
         "email_key": bookings.c.customer_id == select(customers.c.id).where(_HAS_ADDRESS).scalar_subquery(),
     },
-    shown,
+    select_with_payment,
     {
         "window": select(*_KEY).join_from(departures, bookings, _ON_DEPARTURE).where(_DEPARTS),
         # Sorted as in its index: PostgreSQL does not search the first rows in the table itself.

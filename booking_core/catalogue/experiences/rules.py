@@ -9,6 +9,7 @@ import orjson
 
 from booking_core.base.clock import Zone
 from booking_core.models.experiences import STANDARD_TIER_ID
+from booking_core.models.money import money_json
 
 _DAY_MINUTES = 24 * 60
 
@@ -53,10 +54,6 @@ def duration_text(minutes: int | None) -> str | None:
     return " ".join(f"{number} {unit}" for number, unit in parts if number) or "0 min"
 
 
-def _money(amount_minor: int, currency: str) -> dict[str, Any]:
-    return {"amount_minor": amount_minor, "currency": currency}
-
-
 def price_tiers(stored: str, price_from_minor: int | None, currency: str) -> list[dict[str, Any]]:
     """Return the bookable tiers (API v1 section 2): the configured ones, or a `standard` tier at the advertised price.
 
@@ -65,7 +62,7 @@ def price_tiers(stored: str, price_from_minor: int | None, currency: str) -> lis
     tiers: list[dict[str, Any]] = orjson.loads(stored)
     if tiers or price_from_minor is None:
         return tiers
-    price = _money(price_from_minor, currency)
+    price = money_json(price_from_minor, currency)
     return [{"id": STANDARD_TIER_ID, "name": STANDARD_TIER_ID, "price": price, "seats_per_unit": 1}]
 
 
@@ -99,7 +96,7 @@ def present(row: ExperienceRow, zone: Zone, *, has_add_ons: bool = True) -> dict
         "image_url": row.image_url,
         "languages": orjson.loads(row.languages),
         "tags": orjson.loads(row.tags),
-        "price_from": None if advertised is None else _money(advertised, row.currency),
+        "price_from": None if advertised is None else money_json(advertised, row.currency),
         "price_tiers": price_tiers(row.price_tiers, row.price_from_minor, row.currency),
         "add_ons": add_ons(row.add_ons) if has_add_ons else [],
         "min_participants": row.min_participants,

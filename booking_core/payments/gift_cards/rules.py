@@ -11,7 +11,7 @@ from booking_core.models.base import mailbox, single_line
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.gift_cards import GiftCardStatus
 from booking_core.models.limits import AMOUNT_MINOR_MAX, TEXT_LENGTH_MAX
-from booking_core.models.money import CURRENCIES
+from booking_core.models.money import CURRENCIES, money_json
 from booking_core.models.reasons import ErrorReason, Fault
 
 CODE_LENGTH_MIN = 8
@@ -44,8 +44,8 @@ def present(row: GiftCardRow, zone: Zone) -> dict[str, Any]:
         "id": row.id,
         "code_last4": row.code_last4,
         "status": row.status,
-        "initial_amount": money(row.initial_minor, row.currency),
-        "balance": money(row.balance_minor, row.currency),
+        "initial_amount": money_json(row.initial_minor, row.currency),
+        "balance": money_json(row.balance_minor, row.currency),
         "currency": row.currency,
         "expires_at": None if row.expires_at is None else zone.iso(row.expires_at),
         "purchaser": {"name": row.purchaser_name, "email": row.purchaser_email},
@@ -71,16 +71,11 @@ def present_transaction(row: TransactionRow, zone: Zone) -> dict[str, Any]:
     return {
         "id": row.id,
         "type": row.kind,
-        "amount": money(row.amount_minor, row.currency),
-        "balance": money(row.balance_minor, row.currency),
+        "amount": money_json(row.amount_minor, row.currency),
+        "balance": money_json(row.balance_minor, row.currency),
         "booking_id": row.booking_id,
         "created_at": zone.iso(row.created_at),
     }
-
-
-def money(amount_minor: int, currency: str) -> dict[str, Any]:
-    """Return the API's Money."""
-    return {"amount_minor": amount_minor, "currency": currency}
 
 
 # Issued ----------------------------------------------------------------------------------------------------------

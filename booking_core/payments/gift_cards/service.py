@@ -13,6 +13,7 @@ from booking_core.db.engine import Row, Tx
 from booking_core.db.paging import JsonPage, PageRequest
 from booking_core.models.events import EventType
 from booking_core.models.gift_cards import GiftCardStatus
+from booking_core.models.money import money_json
 from booking_core.payments.gift_cards import rules, store
 from booking_core.payments.gift_cards.rules import GiftCardIssue, GiftCardRow, LockedCard, TransactionRow
 from booking_core.records import events, outbox, timeline
@@ -224,7 +225,7 @@ def redeem(
     rendered = _shown(actor, store.with_status(tx, card, actor.at))
     _move(tx, actor, card, booking_id, "redeem", -amount)
     _note(tx, actor, TimelineKind.GIFT_CARD_REDEEMED, customer_id, booking_id, card, amount)
-    extra = {"redeemed_amount": rules.money(amount, currency), "booking_id": booking_id}
+    extra = {"redeemed_amount": money_json(amount, currency), "booking_id": booking_id}
     return Redeemed(card.row.id, amount, NewEvent(EventType.GIFT_CARD_REDEEMED, card.row.id, rendered, extra))
 
 
@@ -272,7 +273,7 @@ def restore(tx: Tx, actor: Actor, redemption: Redemption, *, customer_id: str | 
     # The balance also says that the release that wrote the entry published it (see doctor/events.sql).
     balance = {"balance_minor": card.row.balance_minor}
     _note(tx, actor, TimelineKind.GIFT_CARD_RESTORED, customer_id, booking_id, card, amount, **balance)
-    extra = {"restored_amount": rules.money(amount, card.row.currency), "booking_id": booking_id}
+    extra = {"restored_amount": money_json(amount, card.row.currency), "booking_id": booking_id}
     return NewEvent(EventType.GIFT_CARD_RESTORED, card.row.id, _shown(actor, card), extra)
 
 

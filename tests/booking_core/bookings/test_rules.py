@@ -16,9 +16,9 @@ from booking_core.base.context import Installation, Organization
 from booking_core.base.errors import Malformed, Unprocessable
 from booking_core.base.guest_links import ManageLinks
 from booking_core.base.tokens import SecretKeys
-from booking_core.bookings import capacity, pricing, queries, rules
+from booking_core.bookings import capacity, pricing, rules, terms
 from booking_core.bookings.rules import BookingRow, LockedDeparture
-from booking_core.bookings.store import ShownBooking
+from booking_core.bookings.store import BookingWithPayment
 from booking_core.models.bookings import AddOnInput, Booking, GuestLineInput, PaymentMethod, PaymentMode
 from booking_core.models.limits import AMOUNT_MINOR_MAX
 
@@ -294,9 +294,9 @@ def test_a_link_lives_until_it_expires_and_as_long_as_its_key() -> None:
 )
 def test_what_is_shown_is_exactly_the_wire_model(over: dict[str, Any]) -> None:
     for link in (None, "https://book.example.com/manage/x"):
-        booking = ShownBooking(row(**over), 0, None)
-        terms = queries.render_terms(booking, ORGANIZATION, NOON)
-        rendered = orjson.dumps(rules.present(booking.row, zone("Europe/Oslo"), terms, link))
+        booking = BookingWithPayment(row(**over), 0, None)
+        rendered_terms = terms.render(booking, ORGANIZATION, NOON)
+        rendered = orjson.dumps(rules.present(booking.row, zone("Europe/Oslo"), rendered_terms, link))
         assert orjson.loads(rendered) == Booking.model_validate_json(rendered).to_json()
 
 
@@ -308,7 +308,7 @@ def test_the_terms_of_like_bookings_are_those_of_their_organizations() -> None:
     ]
     bookings = [row(), row(status="cancelled"), row(starts_at=NOON + DAY // 3), row(currency="SEK")]
     rendered = {
-        queries.render_terms(ShownBooking(booking, 0, None), each, NOON)
+        terms.render(BookingWithPayment(booking, 0, None), each, NOON)
         for each in (ORGANIZATION, *others, replace(ORGANIZATION))
         for booking in bookings
     }

@@ -1,0 +1,288 @@
+"""Departures that are booked: locked or read, with what a booking of them depends on."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    BigInteger,
+    FromClause,
+    Integer,
+    Text,
+    and_,
+    bindparam,
+    literal_column,
+    select,
+)
+from sqlalchemy.engine import Dialect
+
+from booking_core.bookings.rules import LockedDeparture
+from booking_core.catalogue.departures import select_seats_held
+from booking_core.db import tables
+from booking_core.db.engine import Query, Row, Tx
+from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
+from booking_core.db.tables import Id, customers, departures, experiences, holds, idempotency
+from booking_core.records.idempotency import has_lock
+
+_OWNER = bindparam("organization_id", type_=Id)
+_ID = bindparam("id", type_=Id)
+_DEPARTURE_ID = bindparam("departure_id", type_=Id)
+_LIMIT = bindparam("limit", type_=Integer)
+OF_EXPERIENCE = and_(
+    experiences.c.organization_id == departures.c.organization_id, experiences.c.id == departures.c.experience_id
+)
+
+
+def _lock_departures(dialect: Dialect, keys: FromClause, *, skip_locked: bool = False) -> Any:
+    locked = (
+        select(departures)
+        .where(departures.c.organization_id == keys.c.organization_id, departures.c.id == keys.c.id)
+        .order_by(departures.c.organization_id, departures.c.id)
+        .with_for_update(key_share=True, of=departures, skip_locked=skip_locked)
+        .cte("locked")
+    )
+    columns = (locked.c[name] if name in departures.c else experiences.c[name] for name in LockedDeparture._fields)
+    return select(*columns).join_from(
+        locked,
+        experiences,
+        and_(experiences.c.organization_id == locked.c.organization_id, experiences.c.id == locked.c.experience_id),
+    )
+
+
+_DEPARTURE_KEY: Mapping[str, Any] = {"organization_id": Id, "id": Id}
+
+
+def _with_key_held(dialect: Dialect, *, skip_locked: bool) -> Any:
+    """Lock the departures of the requests whose idempotency key this transaction has locked.
+
+    A request whose key is in use is refused at once, and does not wait for the departure that the other request locks.
+    """
+    row = rows_parameter(dialect, "wanted", {**_DEPARTURE_KEY, "lock": Text}).c
+    keys = select(row.organization_id, row.id).distinct()
+    locked_keys = keys.where(has_lock(row.lock)) if dialect.name == "postgresql" else keys
+    return _lock_departures(dialect, locked_keys.subquery("held"), skip_locked=skip_locked)
+
+
+_LOCK_DEPARTURES = Statement(
+    lambda dialect: _lock_departures(dialect, rows_parameter(dialect, "wanted", _DEPARTURE_KEY))
+)
+_LOCK_WITH_KEY_HELD = Statement(partial(_with_key_held, skip_locked=False))
+_TRY_WITH_KEY_HELD = Statement(partial(_with_key_held, skip_locked=True))
+
+
+def _existing(dialect: Dialect) -> Any:
+    row = rows_parameter(dialect, "wanted", _DEPARTURE_KEY).c
+    key = and_(departures.c.organization_id == row.organization_id, departures.c.id == row.id)
+    return select(departures.c.organization_id, departures.c.id).join_from(row.id.table, departures, key)
+
+
+_EXISTING = Statement(_existing)
+
+
+def lock_departures(tx: Tx, departure_keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], LockedDeparture]:
+    """Lock departures by (organization id, id) in sorted order until the transaction ends, and return them by key."""
+    keys = as_json(
+        {"organization_id": organization_id, "id": row_id} for organization_id, row_id in sorted(set(departure_keys))
+    )
+    return _by_key(tx.all(_LOCK_DEPARTURES, wanted=keys))
+
+
+def departures_query(
+    departure_keys: Iterable[tuple[tuple[str, str], str]], *, blocking: bool
+) -> Query[dict[tuple[str, str], LockedDeparture]]:
+    """Return the query that locks departures by ((organization id, id), name of the idempotency lock).
+
+    Args:
+        blocking: wait for departures that another transaction has locked. They are left out otherwise.
+    """
+    keys = ({"organization_id": key[0], "id": key[1], "lock": lock} for key, lock in departure_keys)
+    return Query(_LOCK_WITH_KEY_HELD if blocking else _TRY_WITH_KEY_HELD, {"wanted": as_json(keys)}, _by_key)
+
+
+def existing_departures(tx: Tx, departure_keys: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    """Return the departures that exist, by (organization id, id), without a lock."""
+    keys = as_json({"organization_id": organization_id, "id": row_id} for organization_id, row_id in departure_keys)
+    return frozenset((str(organization_id), str(row_id)) for organization_id, row_id in tx.all(_EXISTING, wanted=keys))
+
+
+def _by_key(rows: Iterable[Row]) -> dict[tuple[str, str], LockedDeparture]:
+    return {(row.organization_id, row.id): row for row in map(LockedDeparture._make, rows)}
+
+
+class BatchContext(NamedTuple):
+    """The other data that a request of a batch depends on, read while its departure is locked."""
+
+    position: int
+    at: int
+    fingerprint: str | None
+    status: int | None
+    body_sealed: str | None
+    seats_held: int
+    customer_id: str | None
+
+
+def _batch_contexts(dialect: Dialect) -> Any:
+    kinds: Mapping[str, Any] = {"i": Integer, "organization_id": Id, "key": Text, "departure_id": Id, "email_key": Text}
+    row = rows_parameter(dialect, "wanted", {**kinds, "ahead": BigInteger}).c
+    now = now_us(dialect) + row.ahead  # the clock of a sandbox may be ahead of the others of the batch
+    seats_held = select_seats_held(row.organization_id, row.departure_id, now)
+    stored = and_(idempotency.c.organization_id == row.organization_id, idempotency.c.key == row.key)
+    is_customer = and_(customers.c.organization_id == row.organization_id, customers.c.email_key == row.email_key)
+    return (
+        select(
+            row.i,
+            now,
+            idempotency.c.fingerprint,
+            idempotency.c.status,
+            idempotency.c.body_sealed,
+            seats_held.correlate(row.i.table).scalar_subquery(),
+            customers.c.id,
+        )
+        .select_from(row.i.table)
+        .join(tables.idempotency, stored, isouter=True)
+        .join(tables.customers, is_customer, isouter=True)
+    )
+
+
+_BATCH_CONTEXTS = Statement(_batch_contexts)
+
+
+def contexts_query(keys: Iterable[Mapping[str, object]]) -> Query[dict[int, BatchContext]]:
+    """Return the query for the contexts by position: clock, stored answer of the key, held seats and known customer.
+
+    It is one statement, because round trips limit the speed of a batch. It comes after the locks, because only a later
+    snapshot has the changes of their previous holders.
+    """
+    return Query(_BATCH_CONTEXTS, {"wanted": as_json(keys)}, _by_position)
+
+
+def _by_position(rows: Iterable[Row]) -> dict[int, BatchContext]:
+    return {row.position: row for row in map(BatchContext._make, rows)}
+
+
+class BookingContext(NamedTuple):
+    """The other data that a single booking depends on, read while its departure is locked."""
+
+    at: int
+    seats_held: int
+    customer_id: str | None
+
+
+_OF_OTHER_HOLDS = holds.c.id.is_distinct_from(bindparam("hold_id", type_=Id))
+
+
+def _context(dialect: Dialect) -> Any:
+    seats_held = select_seats_held(_OWNER, _DEPARTURE_ID, now_us(dialect)).where(_OF_OTHER_HOLDS)
+    customer = select(customers.c.id).where(
+        customers.c.organization_id == _OWNER, customers.c.email_key == bindparam("email_key", type_=Text)
+    )
+    return select(now_us(dialect), seats_held.scalar_subquery(), customer.scalar_subquery())
+
+
+_CONTEXT = Statement(_context)
+
+
+def get_context(
+    tx: Tx, organization_id: str, departure_id: str, *, email_key: str | None = None, hold_id: str | None = None
+) -> BookingContext:
+    """Return the clock, the seats of live holds other than `hold_id`, and the customer with this address."""
+    row = tx.first(
+        _CONTEXT, organization_id=organization_id, departure_id=departure_id, email_key=email_key, hold_id=hold_id
+    )
+    assert row is not None
+    return BookingContext._make(row)
+
+
+_AT = bindparam("at", type_=BigInteger)
+_HELD_BY_OTHERS = (
+    select_seats_held(departures.c.organization_id, departures.c.id, _AT)
+    .where(_OF_OTHER_HOLDS)
+    .correlate(departures)
+    .scalar_subquery()
+)
+_READ = (
+    select(
+        *(departures.c[name] if name in departures.c else experiences.c[name] for name in LockedDeparture._fields),
+        _HELD_BY_OTHERS,
+    )
+    .join_from(departures, experiences, OF_EXPERIENCE)
+    .where(departures.c.organization_id == _OWNER)
+)
+_READ_ONE = Statement(_READ.where(departures.c.id == _ID))
+_READ_OFFERED = Statement(
+    _READ.where(
+        departures.c.experience_id == bindparam("experience_id", type_=Id),
+        departures.c.starts_at > _AT,
+        departures.c.starts_at < bindparam("before", type_=BigInteger),
+        departures.c.status == literal_column("'open'"),
+    )
+    .order_by(departures.c.starts_at)
+    .limit(_LIMIT)
+)
+
+
+def read_departure(
+    tx: Tx, organization_id: str, departure_id: str, *, at: int, hold_id: str | None = None
+) -> tuple[LockedDeparture, int] | None:
+    """Return a departure, and the seats that live holds other than `hold_id` keep at an instant, without a lock."""
+    row = tx.first(_READ_ONE, organization_id=organization_id, id=departure_id, at=at, hold_id=hold_id)
+    return (LockedDeparture._make(row[:-1]), int(row[-1])) if row else None
+
+
+def find_offered(
+    tx: Tx, organization_id: str, experience_id: str, *, at: int, before: int, limit: int
+) -> list[tuple[LockedDeparture, int]]:
+    """Return the open departures of an experience that start between two instants, each with its held seats at the
+    first."""
+    window = {"at": at, "before": before, "limit": limit, "hold_id": None}
+    rows = tx.all(_READ_OFFERED, organization_id=organization_id, experience_id=experience_id, **window)
+    return [(LockedDeparture._make(row[:-1]), int(row[-1])) for row in rows]
+
+
+class DepartureDetails(NamedTuple):
+    """The experience and the sold seats of a departure, and the reason while its bookings are being cancelled."""
+
+    departure_id: str
+    experience_id: str
+    title: str
+    slug: str
+    seats_taken: int
+    cancelling: str | None
+
+
+_DEPARTURE_DETAILS = Statement(
+    lambda dialect: (
+        select(
+            departures.c.id,
+            experiences.c.id,
+            experiences.c.title,
+            experiences.c.slug,
+            departures.c.seats_taken,
+            departures.c.cancelling,
+        )
+        .join_from(departures, experiences, OF_EXPERIENCE)
+        .where(departures.c.organization_id == _OWNER, in_rows(dialect, departures.c.id, "wanted", "id"))
+    )
+)
+
+
+def departure_details(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> dict[str, DepartureDetails]:
+    """Return the details of departures by their ids."""
+    ids = as_json({"id": departure_id} for departure_id in departure_ids)
+    details = map(DepartureDetails._make, tx.all(_DEPARTURE_DETAILS, organization_id=organization_id, wanted=ids))
+    return {detail.departure_id: detail for detail in details}
+
+
+_CANCELLING_REASON = Statement(
+    select(departures.c.cancelling).where(
+        departures.c.organization_id == _OWNER,
+        departures.c.id == _DEPARTURE_ID,
+        departures.c.cancelling.is_not(None),
+    )
+)
+
+
+def cancelling_reason(tx: Tx, organization_id: str, departure_id: str) -> str | None:
+    """Return the reason while the bookings of a cancelled departure are being cancelled, else None."""
+    row = tx.first(_CANCELLING_REASON, organization_id=organization_id, departure_id=departure_id)
+    return str(row[0]) if row else None

@@ -1,0 +1,76 @@
+"""External references that a booking has alone: their locks, and those that are taken."""
+
+from collections.abc import Collection, Iterable
+from functools import partial
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Text,
+    and_,
+    func,
+    literal_column,
+    select,
+)
+from sqlalchemy.engine import Dialect
+
+from booking_core.bookings.rules import Reference
+from booking_core.db.engine import Query
+from booking_core.db.statements import Statement, as_json, rows_from_json, rows_parameter
+from booking_core.db.tables import Id, bookings
+from booking_core.records.idempotency import has_lock
+
+# There is no unique index, since most references are not asked to be unique. Requests that ask lock the
+# reference, after their departure, and look for it in a later statement. Of several at the same time the first one
+# gets it, and the others find its booking.
+
+
+def _lock_references(dialect: Dialect, *, blocking: bool) -> Any:
+    row = rows_from_json(dialect, "wanted", {"organization_id": Id, "text": Text, "lock": Text}).c
+    if blocking:  # the row that it returns is void
+        is_held: ColumnElement[bool] = func.pg_advisory_xact_lock(
+            func.hashtextextended(row.lock, literal_column("0"))
+        ).is_not(None)
+    else:
+        is_held = has_lock(row.lock)
+    return select(row.organization_id, row.text, is_held)
+
+
+_LOCK_REFERENCES = Statement(partial(_lock_references, blocking=True))
+_TRY_LOCK_REFERENCES = Statement(partial(_lock_references, blocking=False))
+
+
+def _taken(dialect: Dialect) -> Any:
+    row = rows_parameter(dialect, "wanted", {"organization_id": Id, "text": Text}).c
+    same = and_(bookings.c.organization_id == row.organization_id, bookings.c.external_reference == row.text)
+    is_taken = select(bookings.c.id).where(same).correlate(row.text.table).exists()
+    return select(row.organization_id, row.text).where(is_taken)
+
+
+_TAKEN_REFERENCES = Statement(_taken)
+
+
+def references_query(
+    dialect: Dialect, references: Collection[Reference], *, blocking: bool
+) -> Query[frozenset[Reference]]:
+    """Return the query that locks references in sorted order, and returns those that are locked.
+
+    Args:
+        blocking: wait for references that another transaction has locked. They are left out otherwise.
+    """
+    if dialect.name == "sqlite":
+        return Query(None, {}, lambda _: frozenset(references))
+    rows = as_json(reference._asdict() | {"lock": reference.lock} for reference in sorted(references))
+    return Query(
+        _LOCK_REFERENCES if blocking else _TRY_LOCK_REFERENCES,
+        {"wanted": rows},
+        lambda result_rows: frozenset(
+            Reference(organization_id, text) for organization_id, text, is_held in result_rows if is_held
+        ),
+    )
+
+
+def taken_query(references: Iterable[Reference]) -> Query[frozenset[Reference]]:
+    """Return the query for references that a booking has, to be sent after their locks."""
+    rows = as_json(reference._asdict() for reference in references)
+    return Query(_TAKEN_REFERENCES, {"wanted": rows}, lambda result_rows: frozenset(map(Reference._make, result_rows)))

@@ -1,0 +1,183 @@
+"""Rows of bookings: read, locked, and the updates that a change makes."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    FromClause,
+    Select,
+    and_,
+    bindparam,
+    case,
+    literal_column,
+    or_,
+    select,
+)
+from sqlalchemy.engine import Dialect
+
+from booking_core import payments
+from booking_core.bookings.rules import BookingRow
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, as_json, in_rows
+from booking_core.db.tables import Id, bookings, departures, experiences
+from booking_core.db.unit_of_work import Update
+from booking_core.models.bookings import REFUNDABLE
+from booking_core.payments import PaymentRow
+from booking_core.records.departure_touches import ANNOUNCE
+
+_OWNER = bindparam("organization_id", type_=Id)
+_ID = bindparam("id", type_=Id)
+
+
+_COLUMNS: dict[str, Any] = {
+    "experience_title": experiences.c.title,
+    "experience_slug": experiences.c.slug,
+    "starts_at": departures.c.starts_at,
+    "ends_at": departures.c.ends_at,
+    "duration_minutes": experiences.c.duration_minutes,
+}
+
+
+def joined(page: FromClause) -> Select[Any]:
+    """Select `BookingRow`s: bookings joined with their departures and experiences."""
+    departed = and_(departures.c.organization_id == page.c.organization_id, departures.c.id == page.c.departure_id)
+    offered = and_(experiences.c.organization_id == page.c.organization_id, experiences.c.id == page.c.experience_id)
+    columns = (_COLUMNS[name] if name in _COLUMNS else page.c[name] for name in BookingRow._fields)
+    return select(*columns).join_from(page, departures, departed).join(experiences, offered)
+
+
+_RECEIVED: list[ColumnElement[str]] = [literal_column(f"'{status.value}'") for status in sorted(REFUNDABLE)]
+
+
+def select_with_payment(page: FromClause) -> Select[Any]:
+    """Select bookings: `BookingRow`, the sum of the recorded payments, and `PaymentRow` where a
+    cancellation would refund something (`rules.has_refundable_payment`)."""
+    was_received = or_(page.c.recorded_minor != literal_column("0"), page.c.payment_status.in_(_RECEIVED))
+    refundable_id = case((was_received, page.c.id))  # a comparison with null searches nothing
+    return payments.with_payment(joined(page).add_columns(page.c.recorded_minor), page, refundable_id)
+
+
+class BookingWithPayment(NamedTuple):
+    """A booking with the data that decides about its refund after a cancellation."""
+
+    row: BookingRow
+    recorded_minor: int
+    """The sum of the payments that staff recorded."""
+    payment: PaymentRow | None
+
+
+_WIDTH = len(BookingRow._fields)
+
+
+def parse_with_payment(row: Sequence[Any]) -> BookingWithPayment:
+    """Return the booking of a row of `select_with_payment`."""
+    payment = None if row[_WIDTH + 1] is None else PaymentRow._make(row[_WIDTH + 1 :])
+    return BookingWithPayment(BookingRow._make(row[:_WIDTH]), row[_WIDTH], payment)
+
+
+OF_OWNER = select(bookings).where(bookings.c.organization_id == _OWNER)
+_GET_WITH_PAYMENT = Statement(select_with_payment(OF_OWNER.where(bookings.c.id == _ID).subquery("page")))
+LOCKED = (
+    bookings.c.id,
+    bookings.c.customer_id,
+    bookings.c.seats,
+    bookings.c.send_confirmation_email,
+    bookings.c.notify_staff,
+    bookings.c.cancel_reason,
+    bookings.c.recorded_minor,
+    bookings.c.expires_at,
+)
+_DETAILS = select(*LOCKED).where(bookings.c.organization_id == _OWNER, bookings.c.id == _ID)
+_GET_DETAILS = Statement(_DETAILS)
+_LOCK = Statement(_DETAILS.with_for_update(key_share=True))
+
+
+def get_with_payment(tx: Tx, organization_id: str, booking_id: str) -> BookingWithPayment | None:
+    """Return a booking as it is read."""
+    row = tx.first(_GET_WITH_PAYMENT, organization_id=organization_id, id=booking_id)
+    return parse_with_payment(row) if row else None
+
+
+class BookingDetails(NamedTuple):
+    """The columns of a locked booking that are not shown."""
+
+    id: str
+    customer_id: str | None
+    seats: int
+    send_confirmation_email: bool
+    notify_staff: bool
+    cancel_reason: str | None
+    recorded_minor: int
+    """The sum of the payments that staff recorded."""
+    expires_at: int | None
+
+
+def get_details(tx: Tx, organization_id: str, booking_id: str, *, lock: bool) -> BookingDetails | None:
+    """Return the details of a booking, and lock it until the transaction ends if that is wanted."""
+    row = tx.first(_LOCK if lock else _GET_DETAILS, organization_id=organization_id, id=booking_id)
+    return BookingDetails._make(row) if row else None
+
+
+def _many(dialect: Dialect) -> FromClause:
+    is_own = bookings.c.organization_id == _OWNER
+    return select(bookings).where(is_own, in_rows(dialect, bookings.c.id, "wanted", "id")).subquery("page")
+
+
+_GET_MANY = Statement(lambda dialect: joined(_many(dialect)))
+_GET_MANY_WITH_PAYMENT = Statement(lambda dialect: select_with_payment(_many(dialect)))
+
+
+def get_many(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, BookingRow]:
+    """Return bookings by their ids."""
+    ids = as_json({"id": booking_id} for booking_id in booking_ids)
+    rows = map(BookingRow._make, tx.all(_GET_MANY, organization_id=organization_id, wanted=ids))
+    return {row.id: row for row in rows}
+
+
+def get_many_with_payment(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, BookingWithPayment]:
+    """Return bookings as they are read, by their ids."""
+    ids = as_json({"id": booking_id} for booking_id in booking_ids)
+    results = map(parse_with_payment, tx.all(_GET_MANY_WITH_PAYMENT, organization_id=organization_id, wanted=ids))
+    return {booking.row.id: booking for booking in results}
+
+
+TAKE_SEATS = Update("take_seats", departures, sets=("updated_at",), adds=("seats_taken",), merges=(ANNOUNCE,))
+"""A negative number gives seats back. The check of the table refuses more seats than the ceiling."""
+CANCEL = Update(
+    "cancel_booking",
+    bookings,
+    sets=("status", "payment_status", "cancelled_at", "cancel_reason", "cancel_note", "expires_at", "updated_at"),
+)
+CONFIRM = Update(
+    "confirm_booking",
+    bookings,
+    sets=("status", "payment_status", "confirmed_at", "expires_at", "updated_at"),
+)
+RECORD = Update(
+    "record_payment", bookings, sets=("payment_status", "invoice_due", "updated_at"), adds=("recorded_minor",)
+)
+MOVE = Update(
+    "move_booking",
+    bookings,
+    sets=("departure_id", "experience_id", "manage_expires_at", "checked_in_at", "no_show_at", "updated_at"),
+)
+CHANGE_PARTY = Update(
+    "change_party",
+    bookings,
+    sets=(
+        *("guests", "add_ons", "seats", "subtotal_minor", "discount_minor", "gift_card_minor", "total_minor"),
+        *("payment_method", "payment_source", "payment_status", "invoice_due", "on_site_fee_minor", "updated_at"),
+    ),
+    adds=("recorded_minor",),
+)
+ATTEND = Update("attend_booking", bookings, sets=("checked_in_at", "no_show_at", "updated_at"))
+CANCEL_DEPARTURE = Update(
+    "cancel_departure",
+    departures,
+    sets=("status", "cancelling", "updated_at"),
+    adds=("seats_taken",),
+    merges=(ANNOUNCE,),
+)
+"""Includes the seats of the bookings that are cancelled with it, because a transaction writes a row once."""
+CHECK_MINIMUM = Update("check_minimum", departures, sets=("minimum_checked_at",))
