@@ -12,7 +12,7 @@ from booking_cli.operator.catalog_import import CatalogImport, read_document, re
 
 if TYPE_CHECKING:
     from booking_core.base.context import Organization
-    from booking_core.catalogue.catalog import ImportSummary, Note
+    from booking_core.catalogue.transfer import ImportSummary, Note
 
 app = command_group("Import, export and validate catalogue files (operator).")
 
@@ -62,9 +62,9 @@ def import_(
         booking catalog import --org fjord-tours --cancel-bookings fjord-tours.json
     """
     from booking_core import organizations
-    from booking_core.catalogue import catalog
+    from booking_core.catalogue import transfer
 
-    tally = catalog.ImportTally()
+    tally = transfer.ImportTally()
     with report_partial_import(cli, tally, dry_run=dry_run):
         document = read_document(file)
         settings = secret_keys.settings_with_secret_key()
@@ -73,7 +73,7 @@ def import_(
             organization = database.read(lambda tx: organizations.get(tx, slug=org))
             storage.note_organization(cli, organization)
             # Validated before the transaction begins, since it takes long for a large file.
-            plan = catalog.validate(
+            plan = transfer.validate(
                 document, organization=organization, other_currency=other_currency, other_timezone=other_timezone
             )
             catalog_import = CatalogImport(database, organization, installation, plan, tally, advance)
@@ -96,11 +96,11 @@ def export(cli: Cli, org: Org) -> None:
     installation = secret_keys.load_installation(storage.load_settings())
     with storage.open_database(cli) as database:
         from booking_core import organizations
-        from booking_core.catalogue import catalog
+        from booking_core.catalogue import transfer
 
         organization = database.read(lambda tx: organizations.get(tx, slug=org))
         storage.note_organization(cli, organization)
-        document = database.read(lambda tx: catalog.export(tx, organization, installation))
+        document = database.read(lambda tx: transfer.export(tx, organization, installation))
     cli.render.document(document)
 
 
@@ -126,9 +126,9 @@ def validate(
         booking catalog validate --org fjord-tours examples/fjord-tours.json
     """
     document = read_document(file)
-    from booking_core.catalogue import catalog
+    from booking_core.catalogue import transfer
 
-    plan = catalog.validate(
+    plan = transfer.validate(
         document,
         organization=_organization(cli, org) if org else None,
         other_currency=other_currency,

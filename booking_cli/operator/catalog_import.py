@@ -16,7 +16,7 @@ from booking_cli.framework.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from booking_core.base.context import Installation, Organization
-    from booking_core.catalogue.catalog import ImportSummary, ImportTally, Plan
+    from booking_core.catalogue.transfer import ImportSummary, ImportTally, Plan
     from booking_core.db.engine import Database, Tx
 
 _RETRY_HINT = "run the same command again to complete it; imported entries stay as they are"
@@ -28,9 +28,9 @@ def read_document(path: Path) -> Any:
     Raises:
         CliError: the file cannot be read, or is too large.
     """
-    from booking_core.catalogue import catalog
+    from booking_core.catalogue import transfer
 
-    return catalog.parse(read_bytes(path), suffix=path.suffix or ".json")
+    return transfer.parse(read_bytes(path), suffix=path.suffix or ".json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ class CatalogImport:
             return self.database.write(lambda tx: self._write(tx, progress=progress))
 
     def _in_batches(self) -> "ImportSummary":
-        from booking_core.catalogue import catalog
+        from booking_core.catalogue import transfer
 
         with _deferred_interrupt() as raise_if_interrupted:
-            return catalog.import_in_batches(
+            return transfer.import_in_batches(
                 self.database,
                 self.organization,
                 self.installation,
@@ -75,10 +75,10 @@ class CatalogImport:
 
     def _write(self, tx: "Tx", **options: Any) -> "ImportSummary":
         from booking_core import organizations
-        from booking_core.catalogue import catalog
+        from booking_core.catalogue import transfer
 
         now = organizations.now(tx, self.organization)
-        return catalog.import_plan(tx, self.organization, self.installation, self.plan, now=now, **options)
+        return transfer.import_plan(tx, self.organization, self.installation, self.plan, now=now, **options)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from booking_cli.operator.catalog_import import read_document
 
 if TYPE_CHECKING:
     from booking_core.base.context import Installation, Organization
-    from booking_core.catalogue.catalog import ImportSummary
+    from booking_core.catalogue.transfer import ImportSummary
     from booking_core.db.engine import Database, Tx
 
 HOST = "127.0.0.1"
@@ -72,14 +72,14 @@ def create_with_catalogue(
 ) -> "tuple[Organization, ImportSummary]":
     """Create the organization and import the catalogue, in one transaction."""
     from booking_core import organizations
-    from booking_core.catalogue import catalog
+    from booking_core.catalogue import transfer
 
     def work(tx: "Tx") -> "tuple[Organization, ImportSummary]":
         now = tx.now()
         organization = organizations.create(
             tx, slug=demo.slug, name=demo.name, timezone=demo.timezone, currency=demo.currency, now=now
         )
-        summary = catalog.import_document(tx, organization, installation, document, now=now, progress=advance)
+        summary = transfer.import_document(tx, organization, installation, document, now=now, progress=advance)
         return organization, summary
 
     with cli.render.progress(f"importing {demo.catalogue.name}") as advance:

@@ -76,7 +76,7 @@ def _set_environment(path: Path, port: int) -> None:
 def _prepare(database: "Database", installation: "Installation") -> str:
     """Return a new key of every scope, for the sandbox of the file or a new one with a catalogue."""
     from booking_core import organizations
-    from booking_core.catalogue import catalog
+    from booking_core.catalogue import transfer
     from booking_core.models.scopes import Scope
     from booking_core.organizations import keys
 
@@ -89,7 +89,7 @@ def _prepare(database: "Database", installation: "Installation") -> str:
             names: dict[str, Any] = {"slug": SLUG, "name": "Fjord Tours", "timezone": "Europe/Oslo", "currency": "NOK"}
             organization = organizations.create(tx, **names, now=now, is_sandbox=True)
             today = organization.zone.wall(now).date()
-            catalog.import_document(tx, organization, installation, _catalogue(today), now=now)
+            transfer.import_document(tx, organization, installation, _catalogue(today), now=now)
         _, key = keys.create(tx, organization, name="booking sandbox", scopes=list(Scope), now=tx.now())
         return key
 

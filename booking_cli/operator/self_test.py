@@ -37,7 +37,7 @@ from booking_cli.operator.demo_organizations import (
 from booking_core.base.clock import HOUR
 from booking_core.base.context import Organization
 from booking_core.base.settings import Settings
-from booking_core.catalogue import catalog
+from booking_core.catalogue import transfer
 from booking_core.db.engine import Database
 from booking_core.models.events import EventType
 from booking_core.models.scopes import Scope
@@ -147,7 +147,7 @@ def _run_steps(
 ) -> list[dict[str, Any]]:
     """Return a row for every step, up to the first that failed."""
     document = _with_departure(read_document(demo.catalogue))
-    catalog.validate(document)
+    transfer.validate(document)
     installation = secret_keys.load_installation(settings)
     organization, summary = create_with_catalogue(cli, database, installation, demo, document)
     key = _short_lived_key(database, organization)

@@ -16,8 +16,8 @@ from booking_core.bookings.rules import BookingRow
 from booking_core.bookings.store import BookingWithPayment, due
 from booking_core.catalogue import departures
 from booking_core.catalogue.departures import DepartureRow
-from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
+from booking_core.due_work.rows import Processed
 from booking_core.models.bookings import CancelReason
 from booking_core.models.departures import DepartureStatus
 

@@ -19,11 +19,11 @@ from booking_core.bookings.pricing import Charge
 from booking_core.catalogue import holds
 from booking_core.catalogue.holds import HoldRow
 from booking_core.db import tables
-from booking_core.db.due import DueRows
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, materialized
 from booking_core.db.tables import Id
 from booking_core.db.unit_of_work import Update
+from booking_core.due_work.rows import DueRows
 from booking_core.models.bookings import BookingSource, PaymentMethod
 from booking_core.models.limits import COUNT_MAX, HOLD_S_DEFAULT, LIVE_HOLDS_PER_ORGANIZATION
 from booking_core.records import departure_touches

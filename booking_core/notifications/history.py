@@ -28,11 +28,11 @@ from sqlalchemy.sql.type_api import TypeEngine
 
 from booking_core import organizations
 from booking_core.base.context import Organization
-from booking_core.db.due import DueRows
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, as_json, rows_parameter
 from booking_core.db.tables import Id, effects, mails
 from booking_core.db.tables import organizations as organization_table
+from booking_core.due_work.rows import DueRows
 from booking_core.notifications.rules import BOOKING_KINDS, Mail, MailStatus, status_of_effect
 from booking_core.notifications.store import IS_MAIL, QUEUED
 

@@ -12,8 +12,8 @@ from enum import StrEnum
 from booking_core.base import tokens
 from booking_core.base.clock import END_OF_TIME, SECOND
 from booking_core.base.context import Installation
-from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
+from booking_core.due_work.rows import Processed
 from booking_core.notifications import rules, store
 from booking_core.notifications.rules import SEND_RETRY_DELAYS, SENT_WITHIN
 from booking_core.notifications.store import QueuedMail

@@ -9,7 +9,6 @@ from sqlalchemy.engine import Dialect
 from booking_core import organizations
 from booking_core.base.clock import END_OF_TIME
 from booking_core.base.context import Organization
-from booking_core.db.due import DueRows, clock_offset_of
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import (
@@ -25,6 +24,7 @@ from booking_core.db.tables import (
 )
 from booking_core.db.tables import organizations as organization_table
 from booking_core.db.unit_of_work import Update
+from booking_core.due_work.rows import DueRows, clock_offset_of
 from booking_core.notifications.rules import MAIL_KINDS
 from booking_core.notifications.summary import GiftCardDetails, MailBooking
 

@@ -10,8 +10,8 @@ from booking_core.base.context import Installation, Organization
 from booking_core.base.guest_links import ManageLinks, gift_card_link
 from booking_core.base.settings import named_mailbox
 from booking_core.db import tables
-from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
+from booking_core.due_work.rows import Processed
 from booking_core.notifications import message, rendering, rules, store
 from booking_core.notifications.message import Mailbox
 from booking_core.notifications.rendering import Subject

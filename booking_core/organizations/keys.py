@@ -30,11 +30,11 @@ from booking_core.base.errors import (
     NotFound,
 )
 from booking_core.db import tables
-from booking_core.db.due import DueRows, Processed
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import Id
 from booking_core.db.unit_of_work import Update
+from booking_core.due_work.rows import DueRows, Processed
 from booking_core.models.base import is_id, single_line
 from booking_core.models.limits import (
     ACTIVE_API_KEYS_PER_ORGANIZATION,

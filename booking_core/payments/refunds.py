@@ -19,8 +19,8 @@ from booking_core.base import tokens
 from booking_core.base.clock import SECOND
 from booking_core.base.context import Actor
 from booking_core.db import tables
-from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
+from booking_core.due_work.rows import Processed
 from booking_core.payments import rules, store
 from booking_core.payments.refund_states import RefundReason, RefundState, RefundStatus
 from booking_core.payments.rules import ClaimedRefund, RefundOutcome, RefundResult, RefundRow, Returned, Settled

@@ -25,11 +25,11 @@ from sqlalchemy.sql import dml
 
 from booking_core.base import tokens
 from booking_core.base.context import Actor
-from booking_core.db.due import DueRows, clock_offset_of
 from booking_core.db.engine import Query, Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import Id, bookings, payment_intents, payment_records, payments, refunds
 from booking_core.db.unit_of_work import InsertFromSelect, Update
+from booking_core.due_work.rows import DueRows, clock_offset_of
 from booking_core.models.bookings import PaymentStatus
 from booking_core.payments import rules
 from booking_core.payments.refund_states import RefundReason

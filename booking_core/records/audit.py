@@ -15,10 +15,10 @@ from sqlalchemy import BigInteger, Integer, Text, bindparam, or_, select
 from booking_core.base import tokens
 from booking_core.base.clock import to_datetime
 from booking_core.db import tables
-from booking_core.db.due import NIL_ID
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id, audit
+from booking_core.due_work.rows import NIL_ID
 
 log = logging.getLogger("booking.audit")
 

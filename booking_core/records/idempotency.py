@@ -25,9 +25,9 @@ from booking_core.base.errors import (
 )
 from booking_core.base.tokens import sha256_hex
 from booking_core.db import tables
-from booking_core.db.due import DueRows
 from booking_core.db.engine import Query, Tx
 from booking_core.db.statements import Statement, as_json, materialized, rows_from_json
+from booking_core.due_work.rows import DueRows
 
 STORED_REFUSALS = (NotFound, InsufficientCapacity, Conflict, Unprocessable)
 """Errors of an executed request, which are replayed. After any other error nothing was done, and the same key may be

@@ -8,8 +8,8 @@ from sqlalchemy import Table, bindparam, select
 
 from booking_core.base import tokens
 from booking_core.base.context import Actor
-from booking_core.catalogue import catalog
-from booking_core.catalogue.catalog import InvalidCatalogue
+from booking_core.catalogue import transfer
+from booking_core.catalogue.transfer import InvalidCatalogue
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement
@@ -49,7 +49,7 @@ def import_catalogue(tx: Tx, staff: Actor, **entries: Mapping[str, Any]) -> None
     """
     document = {kind: [entry] for kind, entry in entries.items()}
     try:
-        catalog.import_document(
+        transfer.import_document(
             tx, staff.organization, staff.installation, document, now=staff.at, other_currency=True, other_timezone=True
         )
     except InvalidCatalogue as error:

@@ -16,11 +16,12 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from starlette.types import Scope
 
+from booking_core import sandboxes
 from booking_core.base.repeated_log import RepeatedLog
 from booking_core.base.settings import SettingError, Settings
 from booking_core.db.engine import Database, Tx
-from booking_core.records import parked
-from booking_core.upkeep import backlog, sandboxes, secret_keys, worker_heartbeats
+from booking_core.due_work import parked
+from booking_core.upkeep import backlog, secret_keys, worker_heartbeats
 from booking_server.execution.executor import BatchExecutor
 from booking_server.monitoring.exposition import Families
 from booking_server.monitoring.health import Polled

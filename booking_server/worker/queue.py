@@ -19,9 +19,9 @@ from booking_core.base.context import Installation
 from booking_core.base.errors import BookingError, Unavailable, is_outage
 from booking_core.base.settings import Settings
 from booking_core.db.engine import Database, Tx
+from booking_core.due_work.sweep import LOCK_WAIT_MS
 from booking_core.webhooks import ClaimedDelivery, DeliveryResult
 from booking_server.worker.jobs.periodic import Job
-from booking_server.worker.jobs.sweep import LOCK_WAIT_MS
 
 log = logging.getLogger("booking.worker")
 

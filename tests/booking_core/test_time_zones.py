@@ -21,8 +21,8 @@ import pytest
 from booking_core.base import clock
 from booking_core.base.clock import DAY, HOUR, SECOND, Zone, zone
 from booking_core.catalogue import departures
-from booking_core.catalogue.catalog.schedules import resolve_wall_time
 from booking_core.catalogue.departures import rules
+from booking_core.catalogue.transfer.schedules import resolve_wall_time
 
 FIRST, AFTER = date(2026, 1, 1), date(2028, 1, 1)
 ALL_DAYS = os.environ.get("BOOKING_TEST_ALL_DAYS", "") not in ("", "0")

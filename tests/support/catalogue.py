@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Table, bindparam, select
 
-from booking_core.catalogue import catalog
-from booking_core.catalogue.catalog import Counts, ImportSummary, InvalidCatalogue
+from booking_core.catalogue import transfer
+from booking_core.catalogue.transfer import Counts, ImportSummary, InvalidCatalogue
 from booking_core.db import tables
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id
@@ -51,7 +51,7 @@ def cards(*items: Document) -> Document:
 
 def load(world: World, document: object, **keys: Any) -> ImportSummary:
     return world.database.write(
-        lambda tx: catalog.import_document(
+        lambda tx: transfer.import_document(
             tx, world.organization, world.installation, document, now=world.clock(), **keys
         )
     )
@@ -72,7 +72,7 @@ def refused(world: World, document: object, **keys: Any) -> dict[str, str]:
 
 
 def exported(world: World) -> Document:
-    return world.database.read(lambda tx: catalog.export(tx, world.organization, world.installation))
+    return world.database.read(lambda tx: transfer.export(tx, world.organization, world.installation))
 
 
 def stored(world: World, table: Table) -> list[Document]:

@@ -6,8 +6,8 @@ from typing import Any
 from uuid import UUID
 
 from booking_core import notifications, payments
-from booking_core.db.due import NIL_ID, DueWork, Processed
 from booking_core.db.engine import Tx
+from booking_core.due_work.rows import NIL_ID, DueWork, Processed
 from booking_core.notifications import ClaimedMail
 from booking_core.organizations import keys
 from booking_core.payments import ClaimedRefund

@@ -12,8 +12,8 @@ from booking_core.bookings import BookingRequest, Party, storefront
 from booking_core.bookings.storefront import CheckoutRequest
 from booking_core.catalogue import departures
 from booking_core.db import tables
-from booking_core.db.due import NIL_ID, DuePage, DueRow, DueWork, Processed
 from booking_core.db.engine import Tx
+from booking_core.due_work.rows import NIL_ID, DuePage, DueRow, DueWork, Processed
 from booking_core.models.bookings import (
     AddOnInput,
     BookingSource,

@@ -31,8 +31,8 @@ from booking_core.bookings.checkouts.rules import (
     StripeUpdate,
 )
 from booking_core.bookings.checkouts.store import DueCheck
-from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
+from booking_core.due_work.rows import Processed
 from booking_core.models.base import is_id
 from booking_core.models.bookings import BookingStatus, PaymentStatus
 from booking_core.payments import PaymentRow, stripe_accounts

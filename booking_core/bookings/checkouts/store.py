@@ -8,11 +8,11 @@ from sqlalchemy.engine import Dialect
 
 from booking_core.bookings.checkouts.rules import IntentRow
 from booking_core.db import tables
-from booking_core.db.due import DueRows
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us
 from booking_core.db.tables import Id, bookings, payment_intents, payments
 from booking_core.db.unit_of_work import Update
+from booking_core.due_work.rows import DueRows
 
 _OWNED = payment_intents.c.organization_id == bindparam("organization_id", type_=Id)
 _OF_BOOKING = payment_intents.c.booking_id == bindparam("booking_id", type_=Id)

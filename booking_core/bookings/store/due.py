@@ -11,10 +11,10 @@ from booking_core.bookings.store.departures import OF_EXPERIENCE
 from booking_core.bookings.store.of_departures import CONFIRMED_SEATS, LIVE, PENDING
 from booking_core.bookings.store.rows import LOCKED, BookingDetails
 from booking_core.db import tables
-from booking_core.db.due import NIL_ID, DuePage, DueRow, DueRows, Owner
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us
 from booking_core.db.tables import Id, bookings, departures, experiences
+from booking_core.due_work.rows import NIL_ID, DuePage, DueRow, DueRows, Owner
 
 _OWNER = bindparam("organization_id", type_=Id)
 _LIMIT = bindparam("limit", type_=Integer)

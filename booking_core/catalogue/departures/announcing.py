@@ -15,12 +15,12 @@ from booking_core import organizations
 from booking_core.base.context import Organization
 from booking_core.catalogue.departures import rules, store
 from booking_core.catalogue.departures.rules import DepartureRow
-from booking_core.db.due import DueRows, Processed
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us
 from booking_core.db.tables import Id, departures, holds
 from booking_core.db.tables import events as events_table
 from booking_core.db.unit_of_work import Update
+from booking_core.due_work.rows import DueRows, Processed
 from booking_core.models.events import EventType
 from booking_core.records import events
 from booking_core.records.departure_touches import IS_WANTED, WINDOW

@@ -15,8 +15,8 @@ from booking_core.customers.erasures import rules, store
 from booking_core.customers.erasures.rules import Erasure, ErasureStep, PageProgress
 from booking_core.customers.erasures.store import GuestBooking
 from booking_core.db import tables
-from booking_core.db.due import DueRows, Processed
 from booking_core.db.engine import Tx
+from booking_core.due_work.rows import DueRows, Processed
 from booking_core.models.base import email_key
 from booking_core.records import idempotency
 from booking_core.records.outbox import OutboxKind

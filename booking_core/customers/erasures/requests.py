@@ -13,9 +13,9 @@ from booking_core.base.context import Actor, Organization
 from booking_core.base.errors import Conflict
 from booking_core.customers.erasures import store
 from booking_core.db import tables
-from booking_core.db.due import DueRows, Processed
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, in_rows
+from booking_core.due_work.rows import DueRows, Processed
 from booking_core.models.base import email_key
 from booking_core.records import retention_clock
 

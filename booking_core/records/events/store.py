@@ -28,7 +28,6 @@ from sqlalchemy import (
 )
 
 from booking_core.base.clock import END_OF_TIME, MINUTE
-from booking_core.db.due import Owner
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, materialized
 from booking_core.db.tables import (
@@ -42,6 +41,7 @@ from booking_core.db.tables import (
     webhook_leases,
     webhook_ranges,
 )
+from booking_core.due_work.rows import Owner
 from booking_core.models.events import EventType
 from booking_core.models.pages import Order
 from booking_core.records.events.publish import ONCE

@@ -15,8 +15,8 @@ from booking_core.base.clock import DAY, END_OF_TIME, HOUR, MINUTE, SECOND, to_d
 from booking_core.db import sql_files
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement
+from booking_core.due_work import parked
 from booking_core.models import limits, money
-from booking_core.records import parked
 from booking_core.upkeep.doctor.rows import VALIDATORS
 
 FINDINGS_MAX = 1000

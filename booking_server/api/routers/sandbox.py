@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import Query, Security
 
+from booking_core import sandboxes
 from booking_core.base.context import Caller
 from booking_core.base.errors import Conflict, NotFound, Unprocessable
 from booking_core.bookings import checkouts
@@ -18,7 +19,6 @@ from booking_core.models.sandbox import (
 )
 from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
-from booking_core.upkeep import sandboxes
 from booking_server.api.commands import OptionallyIdempotentCommand
 from booking_server.api.dependencies import AnyCaller, ApiRouter, Lane, ReadTx, authorize, runs_in
 from booking_server.api.errors import refusals

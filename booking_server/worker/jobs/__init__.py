@@ -9,12 +9,12 @@ from booking_core.base.settings import Settings
 from booking_core.catalogue import departures
 from booking_core.customers import erasures
 from booking_core.db.engine import Database
+from booking_core.due_work.sweep import Sweep
 from booking_server.worker.jobs.expiry import ExpiryJob
 from booking_server.worker.jobs.mail import mail_job
 from booking_server.worker.jobs.payments import payment_check_job, refund_job
 from booking_server.worker.jobs.periodic import Job, SweepJob, Task
 from booking_server.worker.jobs.retention import RetentionJob
-from booking_server.worker.jobs.sweep import Sweep
 
 
 def periodic_jobs(settings: Settings, database: Database, installation: Installation) -> list[Job]:

@@ -4,15 +4,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from booking_core import bookings
+from booking_core import bookings, sandboxes
 from booking_core.base.clock import DAY, HOUR, MINUTE, SECOND, has_passed
 from booking_core.base.context import Installation
-from booking_core.db.due import DueWork, Processed
 from booking_core.db.engine import Database, Tx
+from booking_core.due_work.rows import DueWork, Processed
+from booking_core.due_work.sweep import BATCH, Sweep
 from booking_core.organizations import keys
-from booking_core.upkeep import sandboxes
 from booking_server.worker.jobs.periodic import SweepJob, Task
-from booking_server.worker.jobs.sweep import BATCH, Sweep
 
 log = logging.getLogger("booking.clock")
 

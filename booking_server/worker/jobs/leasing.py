@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
+from booking_core.due_work.sweep import Sweep
 from booking_server.worker.jobs.periodic import Job
-from booking_server.worker.jobs.sweep import Sweep
 
 log = logging.getLogger("booking.jobs")
 

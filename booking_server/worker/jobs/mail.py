@@ -14,8 +14,9 @@ from booking_core.base.clock import MINUTE, has_passed
 from booking_core.base.context import Installation
 from booking_core.base.errors import is_outage
 from booking_core.base.settings import Settings
-from booking_core.db.due import Processed
 from booking_core.db.engine import Database, Tx
+from booking_core.due_work.rows import Processed
+from booking_core.due_work.sweep import Sweep
 from booking_core.notifications import ClaimedMail, Mailbox, MailOutcome, MailResult
 from booking_server.adapters.smtp import (
     BATCH_S,
@@ -28,7 +29,6 @@ from booking_server.adapters.smtp import (
     SmtpServer,
 )
 from booking_server.worker.jobs.leasing import LeaseJob
-from booking_server.worker.jobs.sweep import Sweep
 
 log = logging.getLogger("booking.mail")
 

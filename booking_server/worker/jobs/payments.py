@@ -13,13 +13,13 @@ from booking_core.base.errors import BookingError, Unavailable
 from booking_core.base.settings import Settings
 from booking_core.bookings import checkouts
 from booking_core.bookings.checkouts import IntentUpdate, PaymentCheck
-from booking_core.db.due import Processed
 from booking_core.db.engine import Database, Tx
+from booking_core.due_work.rows import Processed
+from booking_core.due_work.sweep import LOCK_WAIT_MS, Sweep
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
 from booking_server.adapters.gateways import SandboxGateway, StripeAccounts
 from booking_server.adapters.stripe_intents import IntentRefused, SandboxIntents, StripeIntents
 from booking_server.worker.jobs.leasing import LeaseJob
-from booking_server.worker.jobs.sweep import LOCK_WAIT_MS, Sweep
 
 # Payments -------------------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from typing import Any
 from booking_core.base.clock import has_passed
 from booking_core.base.errors import is_outage
 from booking_core.db.engine import Database
-from booking_server.worker.jobs.sweep import BATCHES_MAX, Sweep
+from booking_core.due_work.sweep import BATCHES_MAX, Sweep
 
 POLL_S = 2.0
 """A commit wakes every job at once. Only rows that become due by the time alone wait for the poll: a retry of a refund,

@@ -18,12 +18,13 @@ from booking_core.base.clock import DAY, HOUR, MINUTE, SECOND, elapsed_s, has_pa
 from booking_core.base.repeated_log import RepeatedLog
 from booking_core.base.settings import Settings
 from booking_core.bookings import storefront
-from booking_core.db.due import DuePage, DueRow, DueRows, Owner, Processed
 from booking_core.db.engine import Database, Tx
-from booking_core.records import events, idempotency, parked, retention_clock
+from booking_core.due_work import parked
+from booking_core.due_work.rows import DuePage, DueRow, DueRows, Owner, Processed
+from booking_core.due_work.sweep import Sweep
+from booking_core.records import events, idempotency, retention_clock
 from booking_core.records.retention_clock import ClockReading, Measured
 from booking_server.worker.jobs.periodic import FailureIsolation, Job
-from booking_server.worker.jobs.sweep import Sweep
 
 log = logging.getLogger("booking.retention")
 

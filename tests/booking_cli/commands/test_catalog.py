@@ -16,8 +16,8 @@ from support.databases import connect
 from support.kayaks import ORG
 
 from booking_core.base.errors import Unavailable
-from booking_core.catalogue import catalog
-from booking_core.catalogue.catalog import rules, service
+from booking_core.catalogue import transfer
+from booking_core.catalogue.transfer import rules, service
 from booking_core.db.engine import Database
 
 KINDS = ("experiences", "departures", "customers", "gift_cards")
@@ -272,13 +272,13 @@ def test_the_same_import_completes_an_interrupted_one(
 def test_an_import_that_is_interrupted_while_it_is_checked_imported_nothing(
     fjord_on_both: Booking, file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    validate = catalog.validate
+    validate = transfer.validate
 
     def interrupted(*given: Any, **named: Any) -> Any:
         os.kill(os.getpid(), signal.SIGINT)
         return validate(*given, **named)
 
-    monkeypatch.setattr(catalog, "validate", interrupted)
+    monkeypatch.setattr(transfer, "validate", interrupted)
     refused = fjord_on_both("catalog", "import", *ORG, file(CATALOGUE))
     assert (refused.code, stored_departures()) == (130, 0)
     assert refused.err.splitlines()[-2:] == ["error: Interrupted. Nothing was imported.", f"hint: {AGAIN}"]

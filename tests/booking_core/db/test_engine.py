@@ -16,11 +16,11 @@ from support.world import FixedClock, World, make_world
 
 from booking_core.base.errors import NotFound, Unavailable
 from booking_core.db import engine, migrate, postgres, revisions, sqlite, tables
-from booking_core.db.due import NIL_ID
 from booking_core.db.engine import Database, Query, Tx
 from booking_core.db.postgres import statement_name
 from booking_core.db.statements import Compiled, Statement
 from booking_core.db.unit_of_work import Update
+from booking_core.due_work.rows import NIL_ID
 
 BUMP = Update("bump", tables.counters, adds=("last_booking_number",), keys=("organization_id",))
 

@@ -12,9 +12,9 @@ from support.world import NOON, FixedClock, World, make_world
 
 from booking_core import notifications
 from booking_core.db import tables
-from booking_core.db.due import NIL_ID, DueWork
 from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement, as_json
+from booking_core.due_work.rows import NIL_ID, DueWork
 from booking_core.notifications import MailStatus, history
 
 SHOPS, KEPT = 3, 12_000

@@ -13,7 +13,7 @@ from booking_core import payments
 from booking_core.base import tokens
 from booking_core.base.clock import SECOND
 from booking_core.db import tables
-from booking_core.db.due import NIL_ID
+from booking_core.due_work.rows import NIL_ID
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, rules, store
 
 # Claiming --------------------------------------------------------------------------------------------------------

@@ -11,11 +11,11 @@ from support import databases
 from support.operations import Operations
 from support.world import DAY, HOUR, World
 
+from booking_core import sandboxes
 from booking_core.base.clock import MINUTE, SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.upkeep import sandboxes
-from booking_core.upkeep.sandboxes import Clocks
+from booking_core.sandboxes import Clocks
 from booking_server.worker.jobs.expiry import SETTLE_S, ExpiryJob
 
 FORWARD = pytest.mark.parametrize("jump", [DAY, 366 * DAY], ids=["day", "year"])

@@ -23,8 +23,9 @@ from booking_core.base.clock import END_OF_TIME, HOUR, MINUTE, SECOND
 from booking_core.base.errors import Unavailable
 from booking_core.base.settings import Settings
 from booking_core.db import tables
-from booking_core.db.due import NIL_ID
 from booking_core.db.engine import Database, Tx
+from booking_core.due_work.rows import NIL_ID
+from booking_core.due_work.sweep import Sweep
 from booking_core.notifications import ClaimedMail, Mailbox, MailOutcome, MailResult
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
 from booking_core.records import retention_clock
@@ -35,7 +36,6 @@ from booking_server.worker.jobs.mail import WRITE_BATCH, MailJob
 from booking_server.worker.jobs.payments import CHECKS_OF_ONE_MAX, PaymentCheckJob, RefundJob
 from booking_server.worker.jobs.periodic import Job, SweepJob
 from booking_server.worker.jobs.retention import RetentionJob
-from booking_server.worker.jobs.sweep import Sweep
 
 Row = dict[str, Any]
 Fill = Callable[[World, int], "Filled"]

@@ -11,7 +11,7 @@ from support.hooks import Hooks
 from support.operations import Operations
 from support.world import DAY, HOUR, NOON, SECRET, FixedClock, World, make_world
 
-from booking_core import organizations
+from booking_core import organizations, sandboxes
 from booking_core.base.clock import MINUTE, SECOND
 from booking_core.base.context import Actor, Caller
 from booking_core.base.errors import Conflict
@@ -34,7 +34,7 @@ from booking_core.payments import (
     new_sandbox_intent,
     stripe_accounts,
 )
-from booking_core.upkeep import backlog, doctor, sandboxes
+from booking_core.upkeep import backlog, doctor
 from booking_server.adapters.webhook_client import Sent
 from booking_server.worker.jobs.expiry import ExpiryJob
 from booking_server.worker.jobs.mail import MailJob

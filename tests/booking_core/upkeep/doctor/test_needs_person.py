@@ -16,11 +16,11 @@ from booking_core.base.tokens import SecretKeys
 from booking_core.bookings.storefront import HOLD_S_MAX
 from booking_core.db import tables
 from booking_core.db.engine import Database
+from booking_core.due_work import parked
 from booking_core.models.bookings import RefundMode
 from booking_core.models.events import EventType
 from booking_core.notifications.rules import SEND_RETRY_DELAYS, SENT_WITHIN, WRITE_RETRY_DELAYS
 from booking_core.payments import rules as refund_rules
-from booking_core.records import parked
 from booking_core.upkeep import doctor
 from booking_core.upkeep.doctor import checks, sealed_values
 from booking_core.webhooks import claiming

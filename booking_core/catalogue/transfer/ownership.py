@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from booking_core.base.clock import Zone, zone
-from booking_core.catalogue.catalog.document import Problem, pointer
-from booking_core.catalogue.catalog.rules import objects, texts
+from booking_core.catalogue.transfer.document import Problem, pointer
+from booking_core.catalogue.transfer.rules import objects, texts
 from booking_core.models.money import CURRENCIES
 
 _OFFSET = re.compile(r".{10}[Tt ].*([+\- ])(\d\d):?(\d\d)", re.ASCII)

@@ -33,8 +33,8 @@ from booking_core.base import tokens
 from booking_core.base.clock import zone
 from booking_core.base.context import Installation
 from booking_core.base.errors import Conflict
-from booking_core.catalogue import catalog, experiences
-from booking_core.catalogue.catalog import Counts
+from booking_core.catalogue import experiences, transfer
+from booking_core.catalogue.transfer import Counts
 from booking_core.db import tables
 from booking_core.db.paging import PageRequest
 
@@ -51,7 +51,7 @@ def example(
 ) -> tuple[World, dict[str, Any], str]:
     name, timezone, currency = request.param
     world = new_world(timezone=timezone, default_currency=currency)
-    return world, catalog.parse((example_dir / name).read_bytes()), name
+    return world, transfer.parse((example_dir / name).read_bytes()), name
 
 
 COUNTED = {"fjord-tours.json": (14, 2581, 13, 6), "isla-tours.json": (12, 1695, 12, 5)}
@@ -487,7 +487,9 @@ def test_a_currency_is_changed_with_all_prices(world: World, before: Document, a
 def test_a_dry_run_counts_the_changes_and_needs_only_to_read(world: World) -> None:
     document = departures(departure()) | cards({})
     done = world.database.read(
-        lambda tx: catalog.import_document(tx, world.organization, world.installation, document, now=NOON, dry_run=True)
+        lambda tx: transfer.import_document(
+            tx, world.organization, world.installation, document, now=NOON, dry_run=True
+        )
     )
     assert counts(done) == (Counts(1, 0, 0), Counts(1, 0, 0), Counts(0, 0, 0), Counts(1, 0, 0))
     assert [stored(world, table) for table in TABLES] == [[]] * len(TABLES)

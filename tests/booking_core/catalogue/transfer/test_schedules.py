@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from booking_core.base.clock import zone
-from booking_core.catalogue.catalog import InvalidCatalogue, Note, rules
+from booking_core.catalogue.transfer import InvalidCatalogue, Note, rules
 
 
 def schedule(first: str, last: str | None = None, **keys: Any) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from support.world import World
 
 from booking_core import notifications
 from booking_core.base.tokens import new_id
-from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
-from booking_core.records import parked
-from booking_server.worker.jobs.sweep import Sweep
+from booking_core.due_work import parked
+from booking_core.due_work.rows import Processed
+from booking_core.due_work.sweep import Sweep
 
 NAME = "send_mails"
 

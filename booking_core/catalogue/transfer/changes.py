@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from booking_core.base import tokens
-from booking_core.catalogue.catalog.document import CustomerEntry, ExperienceEntry, GiftCardEntry, Note, Problem
-from booking_core.catalogue.catalog.rules import NAMES, ONE_PRICE, Entry, unknown_names
+from booking_core.catalogue.transfer.document import CustomerEntry, ExperienceEntry, GiftCardEntry, Note, Problem
+from booking_core.catalogue.transfer.rules import NAMES, ONE_PRICE, Entry, unknown_names
 
 CatalogueRow = dict[str, Any]
 """A row by column, with parsed JSON. A gift card also has `code`, and `is_active` instead of deactivated_at."""

@@ -15,11 +15,11 @@ from booking_core.base.context import Installation, Organization
 from booking_core.base.errors import Conflict
 from booking_core.base.progress import Progress
 from booking_core.base.tokens import SecretKeys
-from booking_core.catalogue.catalog import changes, ownership, present, rules, store
-from booking_core.catalogue.catalog.batches import KINDS, ImportBatch, ImportTally, split
-from booking_core.catalogue.catalog.changes import CatalogueRow, Changes, Counts
-from booking_core.catalogue.catalog.document import InvalidCatalogue, Note, Problem
-from booking_core.catalogue.catalog.rules import Entry, Plan
+from booking_core.catalogue.transfer import changes, ownership, present, rules, store
+from booking_core.catalogue.transfer.batches import KINDS, ImportBatch, ImportTally, split
+from booking_core.catalogue.transfer.changes import CatalogueRow, Changes, Counts
+from booking_core.catalogue.transfer.document import InvalidCatalogue, Note, Problem
+from booking_core.catalogue.transfer.rules import Entry, Plan
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.records import departure_touches

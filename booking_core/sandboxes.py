@@ -18,12 +18,12 @@ from booking_core.base.context import Caller, Organization
 from booking_core.base.cursors import Binding
 from booking_core.base.errors import Unprocessable
 from booking_core.db import sql_files, tables
-from booking_core.db.due import DueWork
 from booking_core.db.engine import Tx
 from booking_core.db.paging import JsonPage, PageRequest, envelope
 from booking_core.db.statements import Statement, now_us
 from booking_core.db.tables import Id
 from booking_core.db.unit_of_work import Update
+from booking_core.due_work.rows import DueWork
 from booking_core.models.limits import SANDBOX_CLOCK_AHEAD_S_MAX, SANDBOX_DUE_MAX
 from booking_core.models.pages import Order
 from booking_core.models.sandbox import SandboxClockAdvance, SandboxStatus

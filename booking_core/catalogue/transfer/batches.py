@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from booking_core.catalogue.catalog.rules import Entry, Plan
+from booking_core.catalogue.transfer.rules import Entry, Plan
 
 BATCH_ENTRIES = 500
 """Entries of one transaction. SQLite writes them in a few hundredths of a second."""

@@ -10,21 +10,21 @@ from support.catalogue import departure, departures, money, tier, tour, tours
 
 from booking_core.base.clock import zone
 from booking_core.base.errors import Malformed
-from booking_core.catalogue import catalog
-from booking_core.catalogue.catalog import InvalidCatalogue, document
+from booking_core.catalogue import transfer
+from booking_core.catalogue.transfer import InvalidCatalogue, document
 
 
 def problems(document: object) -> dict[str, str]:
     """Return the message at each pointer; every pointer occurs once in these tests."""
     with pytest.raises(InvalidCatalogue) as refused:
-        catalog.validate(document)
+        transfer.validate(document)
     found = dict(refused.value.problems)
     assert len(found) == len(refused.value.problems)
     return found
 
 
 def test_an_empty_catalogue_is_one() -> None:
-    plan = catalog.validate({})
+    plan = transfer.validate({})
     assert (plan.experiences, plan.departures, plan.customers, plan.gift_cards, plan.notes) == ((), (), (), (), ())
 
 
@@ -43,7 +43,7 @@ def test_an_empty_catalogue_is_one() -> None:
 )
 def test_what_cannot_be_read_is_one_problem_of_the_file(suffix: str, text: bytes, said: str) -> None:
     with pytest.raises(InvalidCatalogue) as refused:
-        catalog.parse(text, suffix=suffix)
+        transfer.parse(text, suffix=suffix)
     ((pointer, message),) = refused.value.problems
     assert (pointer, message.startswith(said)) == ("", True), message
 
@@ -62,7 +62,7 @@ def test_what_cannot_be_read_is_one_problem_of_the_file(suffix: str, text: bytes
     ],
 )
 def test_half_of_a_character_is_a_problem_of_its_text(at: str, text: bytes) -> None:
-    assert problems(catalog.parse(text)) == {at: "is not valid Unicode"}
+    assert problems(transfer.parse(text)) == {at: "is not valid Unicode"}
 
 
 def _wrong_entries(count: int) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _wrong_entries(count: int) -> dict[str, Any]:
 )
 def test_the_first_thousand_problems_are_listed(count: int, said: str) -> None:
     with pytest.raises(InvalidCatalogue, match=said) as refused:
-        catalog.validate(_wrong_entries(count))
+        transfer.validate(_wrong_entries(count))
     assert (len(refused.value.problems), len(refused.value.details)) == (1_000, 1_000)
     pointers = [each.pointer for each in refused.value.problems]
     assert pointers[count - 1 : count + 1] == [
@@ -95,11 +95,11 @@ def test_entries_after_enough_problems_are_not_validated() -> None:
 
 
 def test_a_byte_order_mark_is_read_over() -> None:
-    assert catalog.parse(b"\xef\xbb\xbf{}") == {}
+    assert transfer.parse(b"\xef\xbb\xbf{}") == {}
 
 
 def test_a_key_written_twice_is_a_problem() -> None:
-    document = catalog.parse(b'{"experiences": [{"slug": "a", "title": "A", "title": "B"}]}')
+    document = transfer.parse(b'{"experiences": [{"slug": "a", "title": "A", "title": "B"}]}')
     assert problems(document) == {"/experiences/0/title": "is written twice"}
 
 
@@ -119,12 +119,12 @@ def test_toml_says_the_same_as_json() -> None:
         to = 2026-12-31
         seats_total = 8
     """
-    document = catalog.parse(text, suffix=".toml")
+    document = transfer.parse(text, suffix=".toml")
     ((starting,), (schedule,)) = (document["experiences"][0][key] for key in ("departures", "schedules"))
     assert starting["starts_at"] == "2026-12-24T10:00:00"
     days = {"weekdays": ["sat"], "from": "2026-12-01", "to": "2026-12-31"}
     assert schedule == days | {"times": ["11:00", "14:30"], "seats_total": 8}
-    assert len(catalog.validate(document).departures) == 1 + 4 * 2
+    assert len(transfer.validate(document).departures) == 1 + 4 * 2
 
 
 @pytest.mark.parametrize("document", [None, [], "x", 7])
@@ -134,7 +134,7 @@ def test_what_is_no_object_is_one_problem(document: object) -> None:
 
 def test_a_refusal_carries_each_problem_as_a_detail() -> None:
     with pytest.raises(Malformed) as refused:
-        catalog.validate(tours(tour(slug="Not A Slug")))
+        transfer.validate(tours(tour(slug="Not A Slug")))
     assert [(each.field, each.reason) for each in refused.value.details] == [("/experiences/0/slug", "invalid")]
     assert str(refused.value) == "The catalogue has a problem; nothing was imported."
 
@@ -143,7 +143,7 @@ def test_a_refusal_carries_each_problem_as_a_detail() -> None:
     "text", ["2026-12-24T10:00", "2026-12-24 10:00:00", "2026-12-24T10:00:00Z", "2026-12-24T10:00:00+05:45"]
 )
 def test_a_start_may_be_written_in_any_usual_way(text: str) -> None:
-    assert len(catalog.validate(departures(departure(starts_at=text))).departures) == 1
+    assert len(transfer.validate(departures(departure(starts_at=text))).departures) == 1
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_problem_names_the_language_and_the_field() -> None:
         "french": "Kayak",
     }
     with pytest.raises(InvalidCatalogue) as refused:
-        catalog.validate(translated(wrong))
+        transfer.validate(translated(wrong))
     found = dict(refused.value.problems)
     at = "/experiences/0/translations"
     assert found.pop(f"{at}/de/title")
@@ -209,5 +209,5 @@ def test_a_problem_names_the_language_and_the_field() -> None:
 def test_a_language_that_is_written_twice_is_a_problem() -> None:
     text = json.dumps(translated({"de": {}, "pt-BR": {}})).replace('"pt-BR"', '"de"').encode()
     with pytest.raises(InvalidCatalogue) as refused:
-        catalog.validate(catalog.parse(text))
+        transfer.validate(transfer.parse(text))
     assert refused.value.problems[0] == ("/experiences/0/translations/de", "is written twice")

@@ -7,8 +7,8 @@ import pytest
 from support.catalogue import Document, cards, departure, exported, load, money, tier, tours
 from support.world import HOUR, World
 
-from booking_core.catalogue import catalog
-from booking_core.catalogue.catalog import InvalidCatalogue
+from booking_core.catalogue import transfer
+from booking_core.catalogue.transfer import InvalidCatalogue
 
 
 def tour(*starts: str, **keys: Any) -> Document:
@@ -21,7 +21,7 @@ def problems(document: object, world: World | None = None, **keys: bool) -> dict
     """Return the document's problems, and check that an import refuses the same and writes nothing."""
     organization = world.organization if world else None
     with pytest.raises(InvalidCatalogue) as refused:
-        catalog.validate(document, organization=organization, **keys)
+        transfer.validate(document, organization=organization, **keys)
     if world:
         with pytest.raises(InvalidCatalogue) as also:
             load(world, document, **keys)
@@ -49,8 +49,8 @@ def test_any_money_in_another_currency_is_refused_unless_it_is_meant(
     assert list(found) == [pointer]
     assert found[pointer].startswith("is CHF, and the organization's currency is NOK (one such amount)")
     assert "--other-currency" in found[pointer]
-    assert catalog.validate(document, organization=world.organization, other_currency=True)
-    assert catalog.validate(document)
+    assert transfer.validate(document, organization=world.organization, other_currency=True)
+    assert transfer.validate(document)
 
 
 def test_each_other_currency_is_reported_once_with_how_often_it_occurs(world: World) -> None:
@@ -67,7 +67,7 @@ def test_a_file_that_names_another_zone_is_refused_unless_it_is_meant(world: Wor
     found = problems(document, world)
     assert list(found) == ["/timezone"]
     assert found["/timezone"].startswith("is America/Santiago, and the organization's time zone is Europe/Oslo;")
-    plan = catalog.validate(document, organization=world.organization, other_timezone=True)
+    plan = transfer.validate(document, organization=world.organization, other_timezone=True)
     wall, offset = (entry.values["starts_at"] for entry in plan.departures)
     assert world.organization.zone.iso(wall) == "2026-12-24T10:00:00+01:00"
     assert world.organization.zone.iso(offset) == "2026-12-25T14:00:00+01:00"
@@ -81,7 +81,7 @@ def test_an_offset_that_the_zone_never_has_then_needs_an_option(world: World) ->
             "/experiences/0/departures/1/starts_at": "has an offset that Europe/Oslo does not have then;"
             " --other-timezone imports the file all the same"
         }
-        assert catalog.validate(tour(wrong), organization=world.organization, other_timezone=True)
+        assert transfer.validate(tour(wrong), organization=world.organization, other_timezone=True)
     many = problems(tour(summer, winter) | cards({"expires_at": winter}), world)
     (message,) = many.values()
     assert message.startswith("3 timestamps have an offset that Europe/Oslo does not have then, this is the first;")
@@ -92,8 +92,8 @@ def test_an_offset_that_the_zone_never_has_then_needs_an_option(world: World) ->
     ["2026-12-24T10:00:00", "2026-12-24T09:00:00Z", "2026-12-24T09:00:00+00:00", "2027-07-01T10:00:00.5+02:00"],
 )
 def test_wall_time_utc_and_the_zones_offset_need_no_option(world: World, start: str) -> None:
-    assert catalog.validate(tour(start), organization=world.organization)
-    assert catalog.validate(tour(start) | {"timezone": "Europe/Oslo"}, organization=world.organization)
+    assert transfer.validate(tour(start), organization=world.organization)
+    assert transfer.validate(tour(start) | {"timezone": "Europe/Oslo"}, organization=world.organization)
 
 
 def test_a_zone_that_does_not_exist_is_reported(world: World) -> None:
@@ -104,12 +104,12 @@ def test_a_zone_that_does_not_exist_is_reported(world: World) -> None:
 
 def test_without_an_organization_a_file_has_the_zone_that_it_names(world: World) -> None:
     document = tour("2026-12-24T10:00:00")
-    (utc,) = catalog.validate(document).departures
-    (oslo,) = catalog.validate(document | {"timezone": "Europe/Oslo"}).departures
+    (utc,) = transfer.validate(document).departures
+    (oslo,) = transfer.validate(document | {"timezone": "Europe/Oslo"}).departures
     assert utc.values["starts_at"] - oslo.values["starts_at"] == HOUR
     wrong = tour("2026-12-24T10:00:00+02:00") | {"timezone": "Europe/Oslo"}
     assert list(problems(wrong)) == ["/experiences/0/departures/0/starts_at"]
-    assert catalog.validate(wrong, other_timezone=True)
+    assert transfer.validate(wrong, other_timezone=True)
 
 
 def test_an_export_of_another_zone_needs_an_option(world: World, new_world: Callable[..., World]) -> None:
@@ -118,8 +118,8 @@ def test_an_export_of_another_zone_needs_an_option(world: World, new_world: Call
     document = exported(world)
     assert document["timezone"] == "Europe/Oslo"
     assert set(problems(document, chile)) == {"/timezone", "/experiences/0/price_from/currency"}
-    catalog.validate(document, organization=chile.organization, other_currency=True, other_timezone=True)
-    catalog.validate(document, organization=world.organization)
+    transfer.validate(document, organization=chile.organization, other_currency=True, other_timezone=True)
+    transfer.validate(document, organization=world.organization)
 
 
 def test_what_is_of_the_wrong_shape_is_reported_and_breaks_nothing(world: World) -> None:

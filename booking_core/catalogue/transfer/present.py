@@ -6,8 +6,8 @@ from pydantic import BaseModel
 
 from booking_core.base.clock import Zone
 from booking_core.catalogue import experiences
-from booking_core.catalogue.catalog.changes import CatalogueRow, effective_prices
-from booking_core.catalogue.catalog.document import CustomerEntry, DepartureEntry, ExperienceEntry, GiftCardEntry
+from booking_core.catalogue.transfer.changes import CatalogueRow, effective_prices
+from booking_core.catalogue.transfer.document import CustomerEntry, DepartureEntry, ExperienceEntry, GiftCardEntry
 from booking_core.models.experiences import STANDARD_TIER_ID
 
 

@@ -10,8 +10,8 @@ from support.catalogue import Document, counts, exported, load, money
 from support.operations import Operations
 from support.world import DAY, World
 
-from booking_core.catalogue import catalog
-from booking_core.catalogue.catalog import ImportSummary, ImportTally, InvalidCatalogue, batches
+from booking_core.catalogue import transfer
+from booking_core.catalogue.transfer import ImportSummary, ImportTally, InvalidCatalogue, batches
 from booking_core.db import tables
 
 TABLES = (tables.experiences, tables.departures, tables.gift_cards, tables.customers)
@@ -23,8 +23,8 @@ def tour(slug: str, count: int, **keys: Any) -> Document:
 
 
 def load_in_batches(world: World, document: object, **keys: Any) -> ImportSummary:
-    plan = catalog.validate(document, organization=world.organization)
-    return catalog.import_in_batches(world.database, world.organization, world.installation, plan, **keys)
+    plan = transfer.validate(document, organization=world.organization)
+    return transfer.import_in_batches(world.database, world.organization, world.installation, plan, **keys)
 
 
 def exported_without_ids(world: World) -> Document:
@@ -43,7 +43,7 @@ def test_every_entry_is_in_one_batch_with_its_experience(sizes: tuple[int, ...],
         "customers": [{"email": f"{n}@example.com", "name": "Ada"} for n in range(sum(sizes))],
         "gift_cards": [{"code": f"GIFT{n}", "initial_amount": money(1)} for n in range(25)],
     }
-    plan, tally = catalog.validate(document), ImportTally()
+    plan, tally = transfer.validate(document), ImportTally()
     tally.expect(plan)
     made = list(batches.split(plan, inseparable, size=10))
     for batch in made:
@@ -64,7 +64,7 @@ def test_every_entry_is_in_one_batch_with_its_experience(sizes: tuple[int, ...],
 
 def test_batches_come_to_the_same_as_one_transaction(new_world: Callable[..., World], example_dir: Path) -> None:
     one, many = new_world(), new_world()
-    document = catalog.parse((example_dir / "fjord-tours.json").read_bytes())
+    document = transfer.parse((example_dir / "fjord-tours.json").read_bytes())
     seen: list[tuple[int, int]] = []
     done = load_in_batches(many, document, progress=lambda count, total: seen.append((count, total)))
     assert done == load(one, document)
@@ -113,7 +113,7 @@ def test_between_two_batches_everybody_can_book(world: World) -> None:
     booked: list[str] = []
     done = load_in_batches(world, documents, before_batch=lambda: booked.append(ops.book(departure)["id"]))
     assert (len(booked), ops.taken(departure)) == (4, 4)
-    assert (done.experiences, done.departures.created) == (catalog.Counts(3, 1, 0), 1200)
+    assert (done.experiences, done.departures.created) == (transfer.Counts(3, 1, 0), 1200)
     assert world.examine() == []
 
 

@@ -1,9 +1,9 @@
 """Process the due rows of all organizations: a batch of each in turn, and around what cannot be processed.
 
 A batch is one short transaction. When it fails, its rows are processed one by one; a row that still fails is parked
-(`booking_core.records.parked`), logged once, and tried again later. A row that another transaction has locked is passed
-over and found again by the next pass. So neither a large backlog nor a broken row of one organization delays the rows
-of another, or its own other rows.
+(`due_work.parked`), logged once, and tried again later. A row that another transaction has locked is passed over and
+found again by the next pass. So neither a large backlog nor a broken row of one organization delays the rows of
+another, or its own other rows.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 from booking_core.base.errors import Unavailable, is_outage
-from booking_core.db.due import NIL_ID, DuePage, DueRow, DueWork, Owner, Processed
 from booking_core.db.engine import Database, Tx
-from booking_core.records import parked
-from booking_core.records.parked import ParkedRow
+from booking_core.due_work import parked
+from booking_core.due_work.parked import ParkedRow
+from booking_core.due_work.rows import NIL_ID, DuePage, DueRow, DueWork, Owner, Processed
 
 log = logging.getLogger("booking.jobs")
 

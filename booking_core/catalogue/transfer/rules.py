@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from booking_core.base.clock import Zone
 from booking_core.base.gift_codes import normalise_code
 from booking_core.catalogue import experiences
-from booking_core.catalogue.catalog import schedules
-from booking_core.catalogue.catalog.document import (
+from booking_core.catalogue.transfer import schedules
+from booking_core.catalogue.transfer.document import (
     PROBLEMS_MAX,
     Contact,
     CustomerEntry,
@@ -32,7 +32,7 @@ from booking_core.catalogue.catalog.document import (
     pointer,
     read,
 )
-from booking_core.catalogue.catalog.schedules import Timetable, resolve_wall_time
+from booking_core.catalogue.transfer.schedules import Timetable, resolve_wall_time
 from booking_core.models.base import email_key
 from booking_core.models.experiences import STANDARD_TIER_ID
 from booking_core.models.money import CURRENCIES

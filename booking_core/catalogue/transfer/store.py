@@ -12,7 +12,7 @@ import orjson
 from sqlalchemy import Boolean, Select, Table, and_, bindparam, select
 from sqlalchemy.engine import Dialect
 
-from booking_core.catalogue.catalog.changes import CatalogueRow
+from booking_core.catalogue.transfer.changes import CatalogueRow
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, rows_parameter
 from booking_core.db.tables import Id, customers, departures, experiences, gift_cards

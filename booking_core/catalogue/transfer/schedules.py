@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from booking_core.base.clock import Zone
-from booking_core.catalogue.catalog.document import Day, Note, Problem, Schedule
+from booking_core.catalogue.transfer.document import Day, Note, Problem, Schedule
 
 YEARS_MAX = 5
 """The longest schedule. A longer one is more likely a typing mistake in the year."""
