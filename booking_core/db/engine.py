@@ -140,15 +140,17 @@ class Tx:
         """Collect a row to insert."""
         self._refuse_read_only()
         self.changes += 1
-        while not self._work.insert(table, row):
+        if not self._work.accepts_insert(table, row):
             self.flush()
+        self._work.insert(table, row)
 
     def update(self, target: Update, **row: object) -> None:
         """Collect an update of one row: its key, and the columns that the target sets or adds to."""
         self._refuse_read_only()
         self.changes += 1
-        while not self._work.update(target, row):
+        if not self._work.accepts_update(target, row):
             self.flush()
+        self._work.update(target, row)
 
     def insert_from_select(self, target: InsertFromSelect, **row: object) -> None:
         """Collect a row; the database derives the rows of the target from it."""

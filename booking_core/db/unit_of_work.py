@@ -91,24 +91,25 @@ class UnitOfWork:
         self.rows: dict[WriteTarget, list[ColumnValues]] = {}
         self._updated: set[tuple[object, ...]] = set()
 
-    def insert(self, table: Table, row: ColumnValues) -> bool:
-        """Collect a row of the table. Return False for a row that names other columns than those collected before:
-        they have to be sent first."""
-        rows = self.rows.setdefault(table, [])
-        if rows and rows[0].keys() != row.keys():
-            return False
-        rows.append(row)
-        return True
+    def accepts_insert(self, table: Table, row: ColumnValues) -> bool:
+        """Return False for a row with other columns than the collected rows of the table: those have to be sent
+        first."""
+        rows = self.rows.get(table)
+        return not rows or rows[0].keys() == row.keys()
 
-    def update(self, target: Update, row: ColumnValues) -> bool:
-        """Collect an update of a row. Return False when an update of that row is collected already: one PostgreSQL
-        statement changes a row once, so the first update has to be sent before."""
-        key = target.identity(row)
-        if key in self._updated:
-            return False
-        self._updated.add(key)
+    def insert(self, table: Table, row: ColumnValues) -> None:
+        """Collect a row that `accepts_insert` accepts."""
+        self.rows.setdefault(table, []).append(row)
+
+    def accepts_update(self, target: Update, row: ColumnValues) -> bool:
+        """Return False when an update of the row is collected already: one PostgreSQL statement changes a row once, so
+        that update has to be sent first."""
+        return target.identity(row) not in self._updated
+
+    def update(self, target: Update, row: ColumnValues) -> None:
+        """Collect an update that `accepts_update` accepts."""
+        self._updated.add(target.identity(row))
         self.rows.setdefault(target, []).append(row)
-        return True
 
     def insert_from_select(self, target: InsertFromSelect, rows: Sequence[ColumnValues]) -> None:
         """Collect rows to derive others from."""
