@@ -15,7 +15,7 @@ SLOW = (
     "tests/architecture/test_packages.py",
     "tests/booking_cli/commands/webhooks/test_listen.py",
     "tests/booking_cli/framework/test_secret_files.py",
-    "tests/booking_core/bookings/test_plans.py",
+    "tests/booking_core/db/test_plans.py",
     "tests/booking_sdk/test_attempts.py",
     "tests/booking_server/reference",
     "tests/docs",

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy.engine import make_url
-from support.plans import explaining
 from support.world import World
 
 from booking_core.base import tokens
@@ -83,18 +81,6 @@ def test_nothing_to_identify_asks_nothing(world: World, statements: list[str]) -
 def test_each_refusal_is_an_exception_of_its_own(world: World) -> None:
     one, other = identify_many(world, "nonsense", "nonsense")
     assert one is not other
-
-
-def test_keys_are_found_by_their_index(shared_database_url: str, world: World) -> None:
-    """Also in a small table: sequential scans are made expensive for PostgreSQL, as in a large table."""
-    url = make_url(shared_database_url)
-    if not world.database.is_sqlite:
-        url = url.update_query_dict({"options": "-cenable_seqscan=off"})
-    key = world.key()
-    with explaining(url.render_as_string(hide_password=False)) as explain:
-        (plan,) = explain(lambda tx: keys.identify(tx, key, world.installation))
-    assert plan.indexes & {"sqlite_autoindex_api_keys_2", "uq_api_keys_key_hash"}, str(plan)
-    assert "api_keys" not in plan.scanned
 
 
 def last_used_at(world: World, key: str) -> int | None:

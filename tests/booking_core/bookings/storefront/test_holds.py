@@ -1,23 +1,19 @@
 """Seats that are held in a checkout are nobody else's, for as long as the clock says."""
 
 from collections.abc import Callable, Iterator
-from datetime import date
 from functools import partial
 
 import pytest
-from support import databases
 from support.creating import create, created
 from support.hooks import Hooks
 from support.operations import Operations
-from support.plans import explaining, plan_of
 from support.refusals import nothing_changes
-from support.rows import ids
 from support.world import DAY, NOON, FixedClock, World, make_world
 
 from booking_core.base.clock import SECOND
 from booking_core.base.errors import NotFound
 from booking_core.bookings import storefront
-from booking_core.catalogue import departures, holds
+from booking_core.catalogue import departures
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.events import EventType
@@ -179,34 +175,6 @@ def test_ended_holds_are_deleted_oldest_first_and_live_holds_stay(only: World) -
     assert ops.refusal(ops.release, held[0])[0] == "not_found"
     only.change(tables.holds, held[3], expires_at=end + DAY)
     assert purge(only, before=end + DAY) == 0
-
-
-def test_old_holds_and_live_holds_have_an_index_each(only: World) -> None:
-    departure, made = only.departure(only.experience()), ids(13)
-    url = only.database.url.render_as_string(hide_password=False)
-    over = {"seats": 1, "departure_id": departure, "organization_id": only.org}
-    rows = ({**over, "id": next(made), "expires_at": NOON - n, "created_at": NOON - n} for n in range(10_000))
-    databases.fill(url, tables.holds, rows)
-    databases.analyze(url)
-    with only.database.writing() as tx:
-        bounds = {"before": NOON, "created_before": NOON - 9_990, "limit": 2_000}
-        plan = plan_of(tx, storefront._PURGE, organization_id=only.org, **bounds)
-    assert "ix_holds_organization_id_created_at" in plan
-    assert "Seq Scan" not in plan
-    with explaining(url) as explained:
-        plans = explained(lambda tx: departures.find_available(tx, only.caller(), date_from=date(2026, 11, 22)))
-        of_others = explained(
-            lambda tx: holds.seats_held_by_others(
-                tx, only.org, departure, own_ids=["00000000-0000-4000-8000-000000000000"], at=NOON
-            )
-        )
-        counted = explained(lambda tx: holds.count_live(tx, only.org, NOON + DAY))
-    assert not [plan for plan in plans if "ix_holds_organization_id_created_at" in plan.indexes], "\n".join(
-        map(str, plans)
-    )
-    assert "ix_holds_organization_id_departure_id_expires_at" in of_others[0].indexes, str(of_others[0])
-    assert not (of_others + counted)[0].scanned & {"holds"}, str(of_others[0])
-    assert counted[0].indexes <= {"ix_holds_organization_id_created_at"}, str(counted[0])
 
 
 @pytest.mark.parametrize("release", [storefront.release, storefront.delete_hold])
