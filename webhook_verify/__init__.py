@@ -8,10 +8,10 @@ The adapters (`webhook_verify.fastapi`, `.flask`, `.django`, `.asgi`, `.aws`) an
 imported here, since an adapter needs its framework. The README is the receiver's guide.
 """
 
-from webhook_verify.errors import DuplicateEvent, PayloadError, Reason, WebhookVerificationError
+from webhook_verify.errors import DuplicateEvent, EventInProgress, PayloadError, Reason, WebhookVerificationError
 from webhook_verify.headers import HeadersLike
 from webhook_verify.receiver import VerifiedDelivery, Verifier, is_valid, verify
-from webhook_verify.seen import MemorySeenStore, SeenStore
+from webhook_verify.seen import MemorySeenStore, ProgressStore, SeenStore
 from webhook_verify.signature import (
     DEFAULT_TOLERANCE,
     DELIVERY_ID_HEADER,
@@ -32,10 +32,12 @@ __all__ = [
     "EVENT_TYPE_HEADER",
     "SIGNATURE_HEADER",
     "DuplicateEvent",
+    "EventInProgress",
     "HeadersLike",
     "MemorySeenStore",
     "ParsedSignature",
     "PayloadError",
+    "ProgressStore",
     "Reason",
     "SeenStore",
     "VerifiedDelivery",

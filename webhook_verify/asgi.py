@@ -13,9 +13,9 @@ import json
 from collections.abc import Awaitable, Iterable, MutableMapping
 from typing import TYPE_CHECKING, Any, Callable
 
-from webhook_verify.errors import DuplicateEvent, WebhookVerificationError
+from webhook_verify.errors import WebhookVerificationError
 from webhook_verify.frames import clear_frames
-from webhook_verify.refusals import Rejection, answer
+from webhook_verify.refusals import REJECTIONS, Rejection, answer
 
 if TYPE_CHECKING:
     from webhook_verify.receiver import VerifiedDelivery, Verifier
@@ -59,7 +59,7 @@ class VerifyMiddleware:
             delivery = await self._accept(await _read_body(receive, self._verifier.max_body_bytes), scope["headers"])
         except Disconnected:
             return
-        except (WebhookVerificationError, DuplicateEvent) as refusal:
+        except REJECTIONS as refusal:
             await _answer(send, refusal)
             return
         except BaseException as error:
@@ -89,10 +89,10 @@ class VerifyMiddleware:
             await self._app(scope, _replaying(delivery.payload, receive), watched_send)
         except BaseException:
             # Not in a thread: a cancelled request must not wait for one.
-            self._verifier.release(delivery)
+            self._verifier.settle(delivery, succeeded=False)
             raise
-        if not 200 <= status < 300:
-            self._verifier.release(delivery)
+        if self._verifier.seen is not None:
+            await asyncio.to_thread(self._verifier.settle, delivery, succeeded=200 <= status < 300)
 
 
 def _prefixes(paths: str | Iterable[str]) -> tuple[str, ...]:

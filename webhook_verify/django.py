@@ -21,8 +21,8 @@ from django.http import (  # type: ignore[import-not-found,import-untyped,unused
     RawPostDataException,
 )
 
-from webhook_verify.errors import DuplicateEvent, WebhookVerificationError
-from webhook_verify.refusals import answer
+from webhook_verify.errors import WebhookVerificationError
+from webhook_verify.refusals import REJECTIONS, answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,10 +56,9 @@ def _view(verifier: Verifier, view: Callable[..., Any]) -> Callable[..., Any]:
         try:
             response = view(request, delivery, *args, **kwargs)
         except BaseException:
-            verifier.release(delivery)
+            verifier.settle(delivery, succeeded=False)
             raise
-        if not _succeeded(response):
-            verifier.release(delivery)
+        verifier.settle(delivery, succeeded=_succeeded(response))
         return response
 
     return verify_then_view
@@ -75,10 +74,9 @@ def _async_view(verifier: Verifier, view: Callable[..., Any]) -> Callable[..., A
         try:
             response = await view(request, delivery, *args, **kwargs)
         except BaseException:
-            await sync_to_async(verifier.release)(delivery)
+            await sync_to_async(verifier.settle)(delivery, succeeded=False)
             raise
-        if not _succeeded(response):
-            await sync_to_async(verifier.release)(delivery)
+        await sync_to_async(verifier.settle)(delivery, succeeded=_succeeded(response))
         return response
 
     return verify_then_view
@@ -88,7 +86,7 @@ def _accept(verifier: Verifier, request: HttpRequest) -> VerifiedDelivery | Json
     """Return the verified delivery, or the response for a rejected request."""
     try:
         return verifier.verify(_read_body(request), request.headers)
-    except (WebhookVerificationError, DuplicateEvent) as refusal:
+    except REJECTIONS as refusal:
         status, content = answer(refusal)
         return JsonResponse(content, status=status)
 

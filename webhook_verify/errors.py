@@ -84,6 +84,24 @@ class PayloadError(WebhookVerificationError):
         super().__init__(reason)
 
 
+class EventInProgress(Exception):
+    """The delivery is authentic, but another delivery of its event is being handled. Do not answer 2xx: if that one
+    fails, the next attempt is handled."""
+
+    http_status = 409
+
+    def __init__(self, event_id: str) -> None:
+        super().__init__(event_id)
+        self.event_id = event_id
+
+    def __str__(self) -> str:
+        return "another delivery of this event is being handled"
+
+    def answer(self) -> dict[str, str]:
+        """Return the JSON object of the response with `http_status`."""
+        return {"status": "in_progress"}
+
+
 class DuplicateEvent(Exception):
     """The delivery is authentic, but its event was handled before. Respond with 2xx to stop the retries."""
 

@@ -14,9 +14,9 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from pydantic import TypeAdapter
 
-from webhook_verify.errors import DuplicateEvent, WebhookVerificationError
+from webhook_verify.errors import WebhookVerificationError
 from webhook_verify.frames import clear_frames
-from webhook_verify.refusals import Rejection, answer
+from webhook_verify.refusals import REJECTIONS, Rejection, answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,7 @@ def webhook(verifier: Verifier, *, model: Any = None) -> Callable[[Request], Asy
         try:
             # Body and value must not stay variables of this frame: an error of the path operation passes through it.
             accepted = [*await read_and_accept(request)]
-        except (WebhookVerificationError, DuplicateEvent) as refusal:
+        except REJECTIONS as refusal:
             clear_frames(refusal)
             raise _rejection(request, refusal) from None
         except BaseException as error:
@@ -73,8 +73,10 @@ def webhook(verifier: Verifier, *, model: Any = None) -> Callable[[Request], Asy
             yield accepted.pop()
         except BaseException:
             # Not in a thread: a cancelled request must not wait for one.
-            verifier.release(delivery)
+            verifier.settle(delivery, succeeded=False)
             raise
+        if verifier.seen is not None:
+            await run_in_threadpool(verifier.settle, delivery, succeeded=True)
 
     return verified
 

@@ -18,8 +18,8 @@ from flask import (  # type: ignore[import-not-found,unused-ignore]
     request,
 )
 
-from webhook_verify.errors import DuplicateEvent, WebhookVerificationError
-from webhook_verify.refusals import answer
+from webhook_verify.errors import WebhookVerificationError
+from webhook_verify.refusals import REJECTIONS, answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ def verified(verifier: Verifier) -> Callable[[Callable[..., Any]], Callable[...,
         def verify_then_view(*args: Any, **kwargs: Any) -> Response:
             try:
                 delivery = verifier.verify(_read_body(verifier.max_body_bytes), request.headers)
-            except (WebhookVerificationError, DuplicateEvent) as refusal:
+            except REJECTIONS as refusal:
                 status, content = answer(refusal)
                 return make_response(jsonify(content), status)
             return _respond(verifier, delivery, view, args, kwargs)
@@ -63,8 +63,7 @@ def _respond(
     try:
         response = make_response(current_app.ensure_sync(view)(delivery, *args, **kwargs))
     except BaseException:
-        verifier.release(delivery)
+        verifier.settle(delivery, succeeded=False)
         raise
-    if not 200 <= response.status_code < 300:
-        verifier.release(delivery)
+    verifier.settle(delivery, succeeded=200 <= response.status_code < 300)
     return response

@@ -113,8 +113,8 @@ class Verifier:
 
     During a rotation there are several secrets, and any of them may have signed. `tolerance` is in seconds and applies
     in both directions; 0 means 0, `float("inf")` accepts any age. With `seen`, an event that was claimed in the last
-    `seen_ttl` seconds raises DuplicateEvent. A secret that does not begin with `whsec_`, or that holds white space,
-    raises ValueError here.
+    `seen_ttl` seconds raises DuplicateEvent; while it is being handled, a ProgressStore raises EventInProgress. A
+    secret that does not begin with `whsec_`, or that holds white space, raises ValueError here.
     """
 
     __slots__ = ("_clock", "_keys", "_seen_ttl", "_tolerance", "max_body_bytes", "seen")
@@ -182,7 +182,7 @@ class Verifier:
         `payload` is the body as received. `headers` is the framework's mapping, pairs, a WSGI environ, or only the
         value of the signature header. An event id or type among the headers must agree with the body. `now`, in unix
         seconds, replaces the clock: pass the time of arrival for a delivery that was queued. Raises
-        WebhookVerificationError, and with a store of seen events also DuplicateEvent.
+        WebhookVerificationError, and with a store of seen events also DuplicateEvent or EventInProgress.
         """
         try:
             return self._verified(payload, headers, now)
@@ -240,6 +240,19 @@ class Verifier:
             if delivery is not None:
                 self.release(delivery)
             raise
+
+    def settle(self, delivery: VerifiedDelivery, *, succeeded: bool) -> None:
+        """Tell the store how the handler of an event ended. Without a store, do nothing.
+
+        After a failure the event is released, and the next attempt is handled. After a success a store with `complete`
+        remembers that the event was handled.
+        """
+        if not succeeded:
+            self.release(delivery)
+            return
+        complete = getattr(self.seen, "complete", None)
+        if complete is not None:
+            complete(delivery.event_id, self._seen_ttl)
 
     def release(self, delivery: VerifiedDelivery) -> None:
         """Release an event after its handler failed: the next attempt is then handled. Needs a store."""

@@ -19,13 +19,24 @@ DEFAULT_TTL = 30 * 86_400.0
 
 
 class SeenStore(Protocol):
-    """A store of seen event ids, shared by all processes of a receiver. Redis: `SET id 1 NX EX ttl` and `DEL id`."""
+    """A store of seen event ids, shared by all processes of a receiver."""
 
     def claim(self, event_id: str, ttl: float) -> bool:
         """Claim an event for `ttl` seconds, atomically. Return False when it is already claimed."""
 
     def release(self, event_id: str) -> None:
         """Release an event after its handler failed: the next attempt is then handled."""
+
+
+class ProgressStore(SeenStore, Protocol):
+    """A SeenStore that tells events that are being handled from events that were handled.
+
+    `claim` raises EventInProgress while another delivery of the event is being handled. Such a claim is short: if the
+    process is killed, the next attempt is handled.
+    """
+
+    def complete(self, event_id: str, ttl: float) -> None:
+        """Remember for `ttl` seconds that the event was handled."""
 
 
 class MemorySeenStore:

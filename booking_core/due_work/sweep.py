@@ -43,8 +43,8 @@ Process = Callable[[Tx, str, Sequence[str]], Processed[T]]
 class SweepBatch(Generic[T]):
     """The rows of a batch that were processed, and their results."""
 
-    done: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
+    finished: list[str] = field(default_factory=list)
+    remaining: list[str] = field(default_factory=list)
     results: list[T] = field(default_factory=list)
     last: str | None = None
     """The row that was tried last, when the others were not tried."""
@@ -53,11 +53,11 @@ class SweepBatch(Generic[T]):
 
     @property
     def count(self) -> int:
-        return len(self.done) + len(self.left)
+        return len(self.finished) + len(self.remaining)
 
     def add(self, processed: Processed[T]) -> None:
-        self.done += processed.finished
-        self.left += processed.remaining
+        self.finished += processed.finished
+        self.remaining += processed.remaining
         self.results += processed.results
 
 
@@ -66,7 +66,7 @@ class _Pass:
     """The position of a pass over the due rows of an organization."""
 
     after: DueRow | None = None
-    has_left: bool = False
+    has_remaining: bool = False
     """Rows were left that another pass has to process."""
 
 
@@ -116,7 +116,7 @@ class Sweep(Generic[T]):
         It ends after `batches` transactions, and when `stop` is set after the one in hand. Each round begins with a
         look for organizations: an organization whose first row becomes due now waits for one round, not for a backlog.
         """
-        total, left, finished = 0, list[str](), set[str]()
+        total, unfinished, finished = 0, list[str](), set[str]()
         waiting = deque(await self.organizations(batches))
         while waiting and batches > 0 and not stop.is_set():
             organization_id = waiting.popleft()
@@ -124,24 +124,24 @@ class Sweep(Generic[T]):
             self._observe(batch.results)
             total, batches = total + batch.count, batches - 1
             if batch.has_more:
-                left.append(organization_id)
+                unfinished.append(organization_id)
             else:
                 finished.add(organization_id)
-            if left and not waiting and batches > 0:
-                waiting, left = await self._next_round(finished, batches), []
-        self.has_more = bool(waiting or left)
+            if unfinished and not waiting and batches > 0:
+                waiting, unfinished = await self._next_round(finished, batches), []
+        self.has_more = bool(waiting or unfinished)
         return total
 
     async def _next_round(self, finished: Set[str], batches: int) -> deque[str]:
         """Return the organizations with due rows now, without those that this turn has finished."""
-        found = await self.organizations(batches + len(finished))
-        return deque(each for each in found if each not in finished)
+        organization_ids = await self.organizations(batches + len(finished))
+        return deque(organization_id for organization_id in organization_ids if organization_id not in finished)
 
     async def organizations(self, limit: int) -> list[str]:
         """Return the organizations with due rows that come next, at most `limit`."""
-        found = await asyncio.to_thread(self._database.read, lambda tx: list(islice(self._due(tx), limit)))
-        self._offsets = {owner.id: owner.clock_offset for owner in found if owner.clock_offset}
-        return [owner.id for owner in found]
+        owners = await asyncio.to_thread(self._database.read, lambda tx: list(islice(self._due(tx), limit)))
+        self._offsets = {owner.id: owner.clock_offset for owner in owners if owner.clock_offset}
+        return [owner.id for owner in owners]
 
     def _due(self, tx: Tx) -> Iterator[Owner]:
         """Yield the organizations with due rows, beginning after the organization that was served last."""
@@ -171,13 +171,13 @@ class Sweep(Generic[T]):
         """Process the next due rows of an organization in one transaction, or if that fails one by one."""
         self._last_served = organization_id
         position = self._passes.setdefault(organization_id, _Pass())
-        page, known = await self._find(organization_id, position, limit or self._limit)
+        page, parked_rows = await self._find(organization_id, position, limit or self._limit)
         if not page.rows and position.after is not None:  # the pass has ended: the next one begins
             position.after = None
-            page, known = await self._find(organization_id, position, limit or self._limit)
+            page, parked_rows = await self._find(organization_id, position, limit or self._limit)
         batch: SweepBatch[T] = SweepBatch()
-        if not _waits(known, organization_id):
-            await self._process_keys(organization_id, [row.key for row in page.rows], known, batch)
+        if not _waits(parked_rows, organization_id):
+            await self._process_keys(organization_id, [row.key for row in page.rows], parked_rows, batch)
             batch.has_more = self._advance(organization_id, page, batch)
         return batch
 
@@ -193,36 +193,36 @@ class Sweep(Generic[T]):
     def _advance(self, organization_id: str, page: DuePage, batch: SweepBatch[T]) -> bool:
         """Move the pass past the rows that were tried, and return whether the organization continues in this turn."""
         position = self._passes[organization_id]
-        position.has_left |= bool(batch.left)
+        position.has_remaining |= bool(batch.remaining)
         if batch.last is not None:
             position.after = next(row for row in page.rows if row.key == batch.last)
             return False
         position.after = page.after
         if page.after is None:
             del self._passes[organization_id]
-            return position.has_left and batch.count > 0
+            return position.has_remaining and batch.count > 0
         return True
 
     # One batch ---------------------------------------------------------------------------------------------------
 
     async def _process_keys(
-        self, organization_id: str, found: Sequence[str], known: Mapping[str, ParkedRow], batch: SweepBatch[T]
+        self, organization_id: str, due_keys: Sequence[str], parked_rows: Mapping[str, ParkedRow], batch: SweepBatch[T]
     ) -> None:
         """Process the rows that do not wait in one transaction, or if that fails one by one."""
-        keys = [key for key in found if not _waits(known, key)]
-        error = await self._try(organization_id, keys, known, batch) if keys else None
+        keys = [key for key in due_keys if not _waits(parked_rows, key)]
+        error = await self._try(organization_id, keys, parked_rows, batch) if keys else None
         if error is None:
             return
         for key in keys:
             if len(keys) > 1:
-                error = await self._try(organization_id, [key], known, batch)
+                error = await self._try(organization_id, [key], parked_rows, batch)
             if error is not None:
                 await self._fail(organization_id, key, error, batch)
             if batch.last is not None:
                 return
 
     async def _try(
-        self, organization_id: str, keys: Sequence[str], known: Mapping[str, ParkedRow], batch: SweepBatch[T]
+        self, organization_id: str, keys: Sequence[str], parked_rows: Mapping[str, ParkedRow], batch: SweepBatch[T]
     ) -> Exception | None:
         """Process rows in one transaction, and return its error, unless the database is unavailable for all."""
 
@@ -230,7 +230,7 @@ class Sweep(Generic[T]):
             tx.limit_lock_waits(LOCK_WAIT_MS)
             self._set_clock(tx, organization_id)
             processed = self._process(tx, organization_id, keys)
-            self._unpark(tx, organization_id, known, processed)
+            self._unpark(tx, organization_id, parked_rows, processed)
             return processed
 
         try:
@@ -251,8 +251,10 @@ class Sweep(Generic[T]):
             del self._failures[organization_id]
             await self.park(organization_id, organization_id, error)
 
-    def _unpark(self, tx: Tx, organization_id: str, known: Mapping[str, ParkedRow], processed: Processed[T]) -> None:
-        repaired = known.keys() & {*processed.finished, *processed.remaining, organization_id}
+    def _unpark(
+        self, tx: Tx, organization_id: str, parked_rows: Mapping[str, ParkedRow], processed: Processed[T]
+    ) -> None:
+        repaired = parked_rows.keys() & {*processed.finished, *processed.remaining, organization_id}
         if self._is_lease:
             self._unresolved |= {(organization_id, subject_id) for subject_id in repaired}
         elif repaired:
@@ -287,12 +289,12 @@ class Sweep(Generic[T]):
             row_of: returns the organization and the id of the row of a result.
         """
         try:
-            await self.settle(lambda tx: write(tx, results), [row_of(each) for each in results])
+            await self.settle(lambda tx: write(tx, results), [row_of(result) for result in results])
         except Exception as error:
             if is_outage(error):
                 raise
             if len(results) > 1:
-                return [failed for each in results for failed in await self.settle_each([each], write, row_of)]
+                return [failed for result in results for failed in await self.settle_each([result], write, row_of)]
             await self.park(*row_of(results[0]), error)
             return [(results[0], error)]
         return []
@@ -311,5 +313,5 @@ class Sweep(Generic[T]):
             log.error(text, self.name, of, organization_id, exc_info=error)
 
 
-def _waits(known: Mapping[str, ParkedRow], subject_id: str) -> bool:
-    return subject_id in known and known[subject_id].is_waiting
+def _waits(parked_rows: Mapping[str, ParkedRow], subject_id: str) -> bool:
+    return subject_id in parked_rows and parked_rows[subject_id].is_waiting

@@ -14,10 +14,11 @@ from fastapi import Depends, FastAPI, HTTPException, Response
 from flask import Flask
 from starlette.testclient import TestClient
 
-from webhook_verify import MemorySeenStore, VerifiedDelivery, Verifier, django, flask
+from webhook_verify import EventInProgress, MemorySeenStore, VerifiedDelivery, Verifier, django, flask
 from webhook_verify.asgi import SCOPE_KEY, VerifyMiddleware
 from webhook_verify.errors import EXPLANATIONS
 from webhook_verify.fastapi import webhook
+from webhook_verify.seen import DEFAULT_TTL
 
 pytestmark = pytest.mark.usefixtures("django_settings")
 
@@ -128,6 +129,42 @@ def test_a_duplicate_is_answered_with_success(
     assert answers == [(200, None), (200, {"status": "duplicate"})]
     assert reached == ["evt-1"]
     assert "webhook_verify" not in {record.name for record in caplog.records}
+
+
+class ProgressInMemory(dict[str, str]):
+    """A store with the states of its events."""
+
+    def claim(self, event_id: str, ttl: float) -> bool:
+        if self.get(event_id) == "claimed":
+            raise EventInProgress(event_id)
+        return self.setdefault(event_id, "claimed") == "claimed"
+
+    def complete(self, event_id: str, ttl: float) -> None:
+        assert ttl == DEFAULT_TTL
+        self[event_id] = "handled"
+
+    def release(self, event_id: str) -> None:
+        del self[event_id]
+
+
+@each_framework
+def test_an_event_in_progress_is_a_conflict_until_it_was_handled(
+    post: Any, secret: str, now: int, body: bytes, headers: dict[str, str]
+) -> None:
+    store = ProgressInMemory()
+    verifier = Verifier(secret, clock=lambda: now, seen=store)
+    states: list[str] = []
+
+    def view(delivery: VerifiedDelivery) -> int:
+        states.append(store[delivery.event_id])
+        return 503 if len(states) == 1 else 204
+
+    store.claim("evt-1", 60)
+    assert post(verifier, view, body, headers) == (409, {"status": "in_progress"})
+    store.release("evt-1")
+    answers = [post(verifier, view, body, headers) for _ in range(3)]
+    assert [status for status, _ in answers] == [503, 204, 200]
+    assert (answers[2][1], states, store) == ({"status": "duplicate"}, ["claimed", "claimed"], {"evt-1": "handled"})
 
 
 @each_framework

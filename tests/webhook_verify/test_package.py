@@ -75,9 +75,9 @@ def test_verifying_loads_nothing_more() -> None:
 
 
 SURFACE = """
-DEFAULT_TOLERANCE DELIVERY_ID_HEADER EVENT_ID_HEADER EVENT_TYPE_HEADER SIGNATURE_HEADER DuplicateEvent HeadersLike
-MemorySeenStore ParsedSignature PayloadError Reason SeenStore VerifiedDelivery Verifier WebhookVerificationError
-generate_secret is_valid parse_header sign standard_headers verify
+DEFAULT_TOLERANCE DELIVERY_ID_HEADER EVENT_ID_HEADER EVENT_TYPE_HEADER SIGNATURE_HEADER DuplicateEvent EventInProgress
+HeadersLike MemorySeenStore ParsedSignature PayloadError ProgressStore Reason SeenStore VerifiedDelivery Verifier
+WebhookVerificationError generate_secret is_valid parse_header sign standard_headers verify
 """.split()
 CONSTANTS = {
     "SIGNATURE_HEADER": "Svc-Signature",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sqlite3
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 import webhook_verify
-from webhook_verify import DuplicateEvent, MemorySeenStore, Verifier, sign
+from webhook_verify import MemorySeenStore, Verifier, sign
 from webhook_verify.errors import EXPLANATIONS
 from webhook_verify.testing import load_vectors, make_event, signed_request
 
@@ -95,24 +96,17 @@ def test_the_example_for_lambda_receives(example: Any, request_now: SimpleNamesp
     assert handler({**event, "body": "{}"}, None)["statusCode"] == 400
 
 
-def test_the_store_for_redis_claims_once(example: Any, secret: str, request_now: SimpleNamespace) -> None:
-    class Redis(dict[str, Any]):
-        def set(self, key: str, value: Any, *, nx: bool, ex: int) -> Any:
-            assert nx
-            assert ex == 30 * 86_400
-            if key in self:
-                return None
-            self[key] = value
-            return True
-
-        delete = dict.__delitem__
-
-    verifier = Verifier(secret, seen=example("Duplicates")["RedisSeenStore"](Redis()))
-    delivery = verifier.verify(request_now.body, request_now.headers)
-    with pytest.raises(DuplicateEvent):
-        verifier.verify(request_now.body, request_now.headers)
-    verifier.release(delivery)
-    assert verifier.verify(request_now.body, request_now.headers)
+def test_the_example_for_a_transaction_handles_an_event_once(
+    example: Any, secret: str, request_now: SimpleNamespace
+) -> None:
+    handled: list[Any] = []
+    names = example("Duplicates", handle=lambda connection, event: handled.append(event))
+    connection = sqlite3.connect(":memory:")
+    connection.execute(names["seen"].ddl)
+    delivery = Verifier(secret).verify(request_now.body, request_now.headers)
+    for _ in range(2):
+        names["receive"](connection, delivery)
+    assert [event["id"] for event in handled] == [delivery.event_id]
 
 
 def test_the_handler_without_an_adapter_releases_what_it_fails_on(secret: str, request_now: SimpleNamespace) -> None:
@@ -122,7 +116,7 @@ def test_the_handler_without_an_adapter_releases_what_it_fails_on(secret: str, r
     seen = MemorySeenStore()
     names = {"verifier": Verifier(secret, seen=seen), "raw_body": request_now.body, "request": request_now}
     with pytest.raises(LookupError):
-        exec(blocks("python", section("Duplicates"))[1], {**names, "handle": handle})
+        exec(blocks("python", section("Duplicates"))[2], {**names, "handle": handle})
     assert seen.claim(request_now.headers["Svc-Event-Id"], 1)
 
 

@@ -2,7 +2,7 @@
 more than page 1.
 
 A cost is a number of pages read on PostgreSQL, and of steps of the virtual machine on SQLite. Bounds are several times
-what is needed, and a fraction of what it takes to read a table.
+the need, and a fraction of the cost of reading a table.
 """
 
 import random
@@ -63,7 +63,7 @@ ORGANIZATIONS = 2_000
 LISTED = 20_000
 """Customers, experiences and gift cards each in the database with long lists."""
 RARE = 3
-"""How many of them differ from the others."""
+"""The rows among them that differ from the others."""
 EVENTS = 24_000
 LIMIT = 25
 PAGE = 1_000
@@ -440,8 +440,8 @@ MATCHED_BY_MANY: dict[str | None, int] = {
     "updated_since": PAGE,
     "external_reference": 120,
 }
-"""Filters that many bookings match, with a page far along. These come before the filters that few match, for which
-PostgreSQL would keep other plans."""
+"""Filters that many bookings match, with a page far along. They come before the filters that few match: PostgreSQL
+would keep other plans for those."""
 
 
 def filters_of(filled: Filled, name: str | None) -> dict[str, Any]:

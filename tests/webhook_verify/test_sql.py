@@ -1,0 +1,174 @@
+"""Seen events in the receiver's database: an event's id and its effects commit together, on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import psycopg
+import pytest
+from sqlalchemy.engine import make_url
+
+from webhook_verify import EventInProgress
+from webhook_verify.sql import SeenTable
+
+Connect = Callable[[], Any]
+
+
+@pytest.fixture
+def connect(fresh_database_url: str) -> Iterator[Connect]:
+    """Connections to one database, with a table of seen events and a table of effects."""
+    url = make_url(fresh_database_url)
+    is_sqlite = url.get_backend_name() == "sqlite"
+    address = url.database if is_sqlite else url.set(drivername="postgresql").render_as_string(hide_password=False)
+    connections: list[Any] = []
+
+    def connect() -> Any:
+        connection: Any = (
+            sqlite3.connect(str(address), check_same_thread=False) if is_sqlite else psycopg.connect(address)
+        )
+        connections.append(connection)
+        return connection
+
+    first = connect()
+    for statement in (SeenTable().ddl, "CREATE TABLE receiver_effects (event_id varchar(64) NOT NULL)"):
+        first.cursor().execute(statement)
+    first.commit()
+    yield connect
+    for connection in connections:
+        connection.close()
+
+
+def effect(connection: Any, event_id: str) -> None:
+    connection.cursor().execute(f"INSERT INTO receiver_effects VALUES ('{event_id}')")
+
+
+def effects(connect: Connect) -> list[str]:
+    with closing(connect().cursor()) as cursor:
+        cursor.execute("SELECT event_id FROM receiver_effects")
+        return [event_id for (event_id,) in cursor.fetchall()]
+
+
+def test_an_event_is_recorded_once(connect: Connect) -> None:
+    seen = SeenTable()
+    for expected in (True, False, False):
+        connection = connect()
+        assert seen.record(connection, "a") is expected
+        connection.commit()
+    assert seen.record(connection, "b")
+
+
+def test_an_event_whose_transaction_failed_is_handled_by_the_next_attempt(connect: Connect) -> None:
+    seen, connection = SeenTable(), connect()
+    assert seen.record(connection, "a")
+    effect(connection, "a")
+    connection.rollback()
+    assert seen.record(connection, "a")
+    effect(connection, "a")
+    connection.commit()
+    assert effects(connect) == ["a"]
+
+
+@pytest.mark.usefixtures("postgresql_only")
+@pytest.mark.parametrize("commits", [True, False])
+def test_of_two_deliveries_at_one_time_one_takes_effect(connect: Connect, commits: bool) -> None:
+    seen, first, second = SeenTable(), connect(), connect()
+    begun = Event()
+
+    def handle() -> bool:
+        begun.set()
+        try:
+            return seen.record(second, "a")
+        except EventInProgress:
+            second.rollback()
+            return seen.record(second, "a")
+
+    assert seen.record(first, "a")
+    with ThreadPoolExecutor(1) as threads:
+        outcome = threads.submit(handle)
+        begun.wait()
+        first.commit() if commits else first.rollback()
+        assert outcome.result() is not commits
+
+
+def test_a_delivery_that_lost_the_race_is_in_progress(connect: Connect) -> None:
+    class Overtaken:
+        """A connection whose first statement is overtaken by another transaction that records the event."""
+
+        def __init__(self, connection: Any) -> None:
+            self.connection = connection
+
+        def cursor(self) -> Any:
+            cursor = self.connection.cursor()
+
+            def fetchone() -> Any:
+                row = cursor.fetchone()
+                other = connect()
+                assert SeenTable().record(other, "a")
+                other.commit()
+                return row
+
+            return SimpleNamespace(execute=cursor.execute, fetchone=fetchone, close=cursor.close)
+
+    paramstyle = "qmark" if isinstance(connect(), sqlite3.Connection) else "pyformat"
+    with pytest.raises(EventInProgress):
+        SeenTable(paramstyle=paramstyle).record(Overtaken(connect()), "a")
+
+
+def test_old_events_are_purged(connect: Connect) -> None:
+    clock = Mock(return_value=1_000.0)
+    seen, connection = SeenTable(clock=clock), connect()
+    seen.record(connection, "old")
+    clock.return_value = 1_060.0
+    seen.record(connection, "young")
+    clock.return_value = 1_100.0
+    seen.purge(connection, older_than=60)
+    connection.commit()
+    assert seen.record(connection, "old")
+    assert not seen.record(connection, "young")
+
+
+class Recording:
+    """A connection that records its statements and selects nothing."""
+
+    def __init__(self) -> None:
+        self.statements: list[tuple[str, tuple[object, ...]]] = []
+
+    def cursor(self) -> Any:
+        execute = lambda statement, values: self.statements.append((statement, values))  # noqa: E731
+        return SimpleNamespace(execute=execute, fetchone=lambda: None, close=lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("paramstyle", "marks"),
+    [("qmark", "?, ?"), ("format", "%s, %s"), ("pyformat", "%s, %s"), ("numeric", ":1, :2"), ("named", ":1, :2")],
+)
+def test_the_values_have_the_marks_of_the_paramstyle(paramstyle: str, marks: str) -> None:
+    connection = Recording()
+    assert SeenTable("shop.events_1", paramstyle=paramstyle, clock=lambda: 5.0).record(connection, "a")
+    assert connection.statements == [
+        (f"SELECT 1 FROM shop.events_1 WHERE event_id = {marks.split(',')[0]}", ("a",)),
+        (f"INSERT INTO shop.events_1 (event_id, seen_at) VALUES ({marks})", ("a", 5.0)),
+    ]
+
+
+def test_a_connection_of_unknown_paramstyle_is_refused() -> None:
+    with pytest.raises(TypeError, match="paramstyle of Recording is unknown"):
+        SeenTable().record(Recording(), "a")
+
+
+@pytest.mark.parametrize("options", [{"paramstyle": "other"}, {"table": "events; DROP TABLE events"}, {"table": ""}])
+def test_options_that_fit_no_statement_are_refused(options: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        SeenTable(**options)  # type: ignore[arg-type]
+
+
+def test_other_errors_of_the_database_are_raised(connect: Connect) -> None:
+    with pytest.raises(Exception, match="elsewhere"):
+        SeenTable("elsewhere").record(connect(), "a")
