@@ -102,8 +102,8 @@ class UnitOfWork:
         self.rows.setdefault(table, []).append(row)
 
     def accepts_update(self, target: Update, row: ColumnValues) -> bool:
-        """Return False when an update of the row is collected already: one PostgreSQL statement changes a row once, so
-        that update has to be sent first."""
+        """Return False when an update of the row is collected already: one PostgreSQL statement changes a row once. The
+        collected update has to be sent first."""
         return target.identity(row) not in self._updated
 
     def update(self, target: Update, row: ColumnValues) -> None:

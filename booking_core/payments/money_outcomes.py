@@ -1,4 +1,4 @@
-"""The money of cancelled bookings: what goes back, where, and a sentence for staff."""
+"""The money of cancelled bookings: the returned amounts, their destination, and a sentence for staff."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

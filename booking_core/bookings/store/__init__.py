@@ -1,6 +1,6 @@
 """SQL statements of bookings.
 
-`rows` has the bookings themselves, `departures` and `references` what a booking locks, `of_departures` the bookings of
+`rows` has the bookings themselves, `departures` and `references` the rows that a booking locks, `of_departures` the bookings of
 a departure, `lists` the lists and searches, `due` the periodic jobs.
 """
 

@@ -1,4 +1,4 @@
-"""Departures that are booked: locked or read, with what a booking of them depends on."""
+"""Departures that are booked: locked or read, with the other data that a booking of them depends on."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
