@@ -1,7 +1,7 @@
 """SQL statements of bookings.
 
-`rows` has the bookings themselves, `departures` and `references` the rows that a booking locks, `of_departures` the bookings of
-a departure, `lists` the lists and searches, `due` the periodic jobs.
+`rows` has the bookings themselves, `departures` and `references` the rows that a booking locks, `of_departures` the
+bookings of a departure, `lists` the lists and searches, `due` the periodic jobs.
 """
 
 from booking_core.bookings.store.departures import (
