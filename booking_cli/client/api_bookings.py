@@ -186,6 +186,13 @@ def attend(cli: Cli, reference: str, verb: str, *, undo: bool, key_option: str |
     cli.render.one(attended)
 
 
+def set_guest(cli: Cli, reference: str, body: JsonObject, *, key_option: str | None) -> None:
+    """Change the guest of a booking and write it."""
+    with api_client.connect(cli) as client:
+        changed = api_client.post_once(cli, client, _path(client, reference, "guest"), body, key_option).body
+    cli.render.one(changed)
+
+
 def reschedule(cli: Cli, reference: str, departure: str, *, dry_run: bool, key_option: str | None) -> None:
     """Move a booking to another departure and write it. A dry run writes the preview.
 

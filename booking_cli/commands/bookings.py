@@ -61,6 +61,10 @@ Refund = Annotated[
         "--refund", choices=REFUNDS, help="auto: by the organization's policy; none; full: everything, needs --org."
     ),
 ]
+NewName = Annotated[str | None, option("--name NAME", "The guest's new name.")]
+NewEmail = Annotated[str | None, option("--email EMAIL", "The guest's new e-mail address.")]
+NewPhone = Annotated[str | None, option("--phone PHONE", "The guest's new phone number; '' removes it.")]
+NewNote = Annotated[str | None, option("--note TEXT", "The new note for the staff; '' removes it.")]
 UseApi = Annotated[bool, option("--api", "Use the API, also without an API key.", hidden=True)]
 Undo = Annotated[bool, option("--undo", "Take it back.")]
 Reason = Annotated[str | None, option("--reason TEXT", "A reason, for the staff.")]
@@ -261,6 +265,37 @@ def cancel(
         staff_bookings.cancel(cli, booking_id, org=org, reason_code=code, refund=refund, reason=reason, dry_run=dry_run)
     else:
         api_bookings.cancel(cli, booking_id, refund=refund, reason=reason, dry_run=dry_run, key_option=idempotency_key)
+
+
+@command(app, "set-guest", shape="booking", changes=True)
+def set_guest(
+    cli: Cli,
+    booking_id: BookingId,
+    name: NewName = None,
+    email: NewEmail = None,
+    phone: NewPhone = None,
+    note: NewNote = None,
+    org: Org = None,
+    idempotency_key: options.IdempotencyKey = None,
+) -> None:
+    """Change the guest of a booking: name, e-mail, phone number, note.
+
+    The other fields stay as they are, and so does the customer's record. A new address gets the confirmation, and
+    the guest's former link ends.
+
+    Examples:
+        booking bookings set-guest 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --name 'Ada King'
+        booking bookings set-guest 1017 --email ada.king@example.com --phone ''
+        booking bookings set-guest 1017 --org fjord-tours --note 'Arrives late'     (in the database)
+    """
+    texts = {"name": name, "email": email, "phone": phone, "note": note}
+    body = {field: text for field, text in texts.items() if text is not None}
+    if not body:
+        raise CliError("There is nothing to change.", hint="pass --name, --email, --phone or --note")
+    if uses_database(cli, org):
+        staff_bookings.set_guest(cli, booking_id, body, org=org)
+    else:
+        api_bookings.set_guest(cli, booking_id, body, key_option=idempotency_key)
 
 
 def _attend(cli: Cli, booking_id: str, verb: str, undo: bool, org: str | None, key_option: str | None) -> None:

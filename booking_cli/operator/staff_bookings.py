@@ -278,6 +278,19 @@ def attend(cli: Cli, reference: str, verb: str, *, org: str | None, undo: bool) 
     cli.render.one(change_booking(cli, reference, org, partial(record, undo=undo)))
 
 
+def set_guest(cli: Cli, reference: str, body: Mapping[str, Any], *, org: str | None) -> None:
+    """Change the guest of a booking and write it."""
+    from booking_core import bookings
+    from booking_core.models.bookings import BookingGuestChange
+
+    change = transactions.parse_request(BookingGuestChange, body)
+    cli.render.one(
+        change_booking(
+            cli, reference, org, lambda tx, actor, booking_id: bookings.change_guest(tx, actor, booking_id, change)
+        )
+    )
+
+
 def change_party(
     cli: Cli, reference: str, body: Mapping[str, Any], *, org: str | None, refund: str, dry_run: bool
 ) -> None:

@@ -1,8 +1,9 @@
 """The guest's secret link: made from a booking's id whenever it is shown, and never stored (decision B14).
 
 A token holds the organization and the booking, to find the row, and 128 bits that need the secret key. Only the id of
-that key is stored, so a copy of the database opens no link. When a key is removed from BOOKING_SECRET_KEY, the derived
-key of its links remains, sealed by the key in use (`secret_keys.with_link_keys`).
+that key is stored, so a copy of the database opens no link. The token also holds how often the guest's address was
+changed, if it was: a link that went to a former address opens nothing (decisions/0039). When a key is removed from
+BOOKING_SECRET_KEY, the derived key of its links remains, sealed by the key in use (`secret_keys.with_link_keys`).
 """
 
 import base64
@@ -21,8 +22,9 @@ PURPOSE = "manage_url"
 GIFT_CARD_PURPOSE = "gift_card_url"
 _ID_BYTES = 16
 _SECRET_BYTES = 16
+_CHANGES_BYTES = 6
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
-_TOKEN = re.compile(r"([A-Za-z0-9_-]{64})(?:-([a-z0-9]{2}))?")
+_TOKEN = re.compile(r"([A-Za-z0-9_-]{64}(?:[A-Za-z0-9_-]{8})?)(?:-([a-z0-9]{2}))?")
 """The token, and the cell where it was made, if that was not the first one. The cell only says where to look first."""
 
 
@@ -38,6 +40,9 @@ class Linked(Protocol):
     @property
     def manage_expires_at(self) -> int | None: ...
 
+    @property
+    def email_changes(self) -> int: ...
+
 
 class ManageLinks:
     """The guests' links of one organization."""
@@ -49,19 +54,21 @@ class ManageLinks:
         self._organization = bytes.fromhex(organization_id.replace("-", ""))
         self._signers: dict[str, Callable[[bytes], bytes] | None] = {}
 
-    def make(self, booking_id: str, key_id: str) -> str | None:
+    def make(self, booking_id: str, key_id: str, email_changes: int = 0) -> str | None:
         """Return the link of a booking, or None if its secret key was dropped and its link key was not retained."""
         sign = self._signers.get(key_id) or self._signers.setdefault(key_id, self._keys.signer(key_id, PURPOSE))
         if sign is None:
             return None
         ids = self._organization + bytes.fromhex(booking_id.replace("-", ""))
+        if email_changes:
+            ids += email_changes.to_bytes(_CHANGES_BYTES)
         token = binascii.b2a_base64(ids + sign(ids)[:_SECRET_BYTES], newline=False).translate(_URL_SAFE)
         return f"{self._address}{token.decode()}{self._cell}"
 
     def of(self, row: Linked, ends_at: int, at: int) -> str | None:
         """Return the link of a stored booking with the end of its departure, or None if it has none or has expired."""
         key_id = row.manage_key_id
-        return None if key_id is None or has_expired(row, ends_at, at) else self.make(row.id, key_id)
+        return None if key_id is None or has_expired(row, ends_at, at) else self.make(row.id, key_id, row.email_changes)
 
 
 def gift_card_link(installation: Installation, organization_id: str, gift_card_id: str) -> str:
@@ -90,6 +97,8 @@ class Opened:
     organization_id: str
     subject_id: str
     """The id of the booking, or of the gift card."""
+    email_changes: int
+    """Changes of the guest's address until the link was made."""
     purpose: str
     ids: bytes = field(repr=False)
     secret: bytes = field(repr=False)
@@ -116,9 +125,11 @@ def open_token(keys: SecretKeys, token: str, purpose: str = PURPOSE) -> Opened |
     if match is None:
         return None
     data = base64.urlsafe_b64decode(match[1])
-    ids, secret = data[: 2 * _ID_BYTES], data[2 * _ID_BYTES :]
-    organization_id, subject_id = (str(uuid.UUID(bytes=part)) for part in (ids[:_ID_BYTES], ids[_ID_BYTES:]))
-    opened = Opened(organization_id, subject_id, purpose, ids, secret)
+    ids, secret = data[:-_SECRET_BYTES], data[-_SECRET_BYTES:]
+    parts = ids[:_ID_BYTES], ids[_ID_BYTES : 2 * _ID_BYTES]
+    organization_id, subject_id = (str(uuid.UUID(bytes=part)) for part in parts)
+    email_changes = int.from_bytes(ids[2 * _ID_BYTES :])
+    opened = Opened(organization_id, subject_id, email_changes, purpose, ids, secret)
     return opened if opened.was_made_by_any(keys) else None
 
 

@@ -31,6 +31,7 @@ from booking_core.bookings.departure_bookings import (
     render_manifest,
 )
 from booking_core.bookings.drafts import BookingRequest
+from booking_core.bookings.guest import change_guest
 from booking_core.bookings.party import Party, change_party, preview_party
 from booking_core.bookings.queries import find, get, get_refundable, organization_of
 from booking_core.bookings.quotes import quote

@@ -54,6 +54,8 @@ class BookingRow(NamedTuple):
     metadata: str | None = None
     """A JSON object of texts; None: there are none."""
     locale: str | None = None
+    email_changes: int = 0
+    """Changes of the guest's address, which the guest's link depends on."""
 
 
 class LockedDeparture(NamedTuple):

@@ -291,6 +291,8 @@ bookings = _entity(
     Column("guest_name", Text, info=REPLACED),
     Column("guest_email", Text, info=EMPTIED),
     Column("guest_phone", Text, info=EMPTIED),
+    # How often guest_email was changed: each change ends the guest's links of before.
+    Column("email_changes", Integer, nullable=False, server_default=text("0")),
     Column("guests", JsonText, nullable=False, info=PLAIN),  # [{tier_id, tier_label, count, unit_price}]
     Column("add_ons", JsonText, nullable=False, info=PLAIN),  # [{id, label, count, unit_price}]
     Column("seats", Integer, nullable=False),

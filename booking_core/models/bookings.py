@@ -1,9 +1,9 @@
 """A booking, and the requests that create, change and cancel one."""
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, AliasChoices, AwareDatetime, Field
+from pydantic import AfterValidator, AliasChoices, AwareDatetime, Field, model_validator
 
 from booking_core.models import limits
 from booking_core.models.base import (
@@ -25,7 +25,7 @@ from booking_core.models.base import (
 )
 from booking_core.models.errors import ErrorCode, ErrorCodeName
 from booking_core.models.money import Money
-from booking_core.models.reasons import ErrorReason
+from booking_core.models.reasons import ErrorReason, Fault
 from booking_core.models.references import ExternalReference, Metadata, UniqueReference
 
 
@@ -398,6 +398,23 @@ class BookingAttendance(Request):
 
     undo: bool | None = None
     """True to take the check-in or the no-show back."""
+
+
+class BookingGuestChange(Request):
+    """Body of `POST /api/v1/bookings/{id}/guest`: at least one of the fields. The others stay as they are."""
+
+    name: Name | None = Field(default=None, repr=False)
+    email: Email | None = Field(default=None, repr=False)
+    phone: ShortText | None = Field(default=None, repr=False)
+    """An empty text removes it."""
+    note: Note | None = Field(default=None, repr=False)
+    """Shown to staff. An empty text removes it."""
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Self:
+        if not any(value is not None for value in dict(self).values()):
+            raise Fault("at_least_one", "needs name, email, phone or note")
+        return self
 
 
 class BookingReschedule(Request):

@@ -17,6 +17,7 @@ ErrorReason = Literal[
     "forbidden_character",
     "repeated",
     "exactly_one",
+    "at_least_one",
     "needs_external_reference",
     "not_https",
     "invalid_cursor",

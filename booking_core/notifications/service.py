@@ -236,7 +236,9 @@ def open_link(tx: Tx, installation: Installation, token: str, locale: str | None
     opened, actor = _opened(tx, installation, token)
     key = (opened.organization_id, opened.subject_id)
     row = store.get_bookings(tx, [key]).get(key)
-    if row is None or not opened.was_made_by(installation.secret_keys, row.manage_key_id):
+    if row is None or opened.email_changes != row.email_changes:
+        raise NotFound
+    if not opened.was_made_by(installation.secret_keys, row.manage_key_id):
         raise NotFound
     if has_expired(row, row.ends_at, actor.at):
         raise NotFound

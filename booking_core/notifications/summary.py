@@ -50,6 +50,7 @@ class MailBooking(NamedTuple):
     notify_staff: bool
     manage_key_id: str | None
     manage_expires_at: int | None
+    email_changes: int
     cancel_reason: str | None
     cancel_note: str | None
     created_at: int

@@ -17,6 +17,7 @@ class TimelineKind(StrEnum):
     BOOKING_CANCELLED = "booking_cancelled"
     BOOKING_RESCHEDULED = "booking_rescheduled"
     BOOKING_PARTY_CHANGED = "booking_party_changed"
+    BOOKING_GUEST_CHANGED = "booking_guest_changed"
     BOOKING_CHECKED_IN = "booking_checked_in"
     BOOKING_CHECK_IN_UNDONE = "booking_check_in_undone"
     BOOKING_NO_SHOW = "booking_no_show"

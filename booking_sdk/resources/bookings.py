@@ -484,6 +484,41 @@ class AsyncBookings(AsyncAPIResource):
         spec = read_with_post(*path, body=_party_body(guests, add_ons, refund), options=options)
         return await self._client._execute(spec, parser_for(BookingChange))
 
+    async def change_guest(
+        self,
+        booking_id: str | UUID,
+        *,
+        name: str | None = None,
+        email: str | None = None,
+        phone: str | None = None,
+        note: str | None = None,
+        idempotency_key: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> Booking:
+        """Change the guest of a booking. Omitted fields stay as they are, and so does the customer's record.
+
+            booking = await client.bookings.change_guest(booking.id, email="ada.king@example.com")
+            print(booking.manage_url)  # another link: the one of before opens nothing
+
+        Args:
+            booking_id: The id of the booking.
+            name: The guest's name.
+            email: The guest's address. The confirmation is sent again, to this address.
+            phone: The guest's phone number; an empty text removes it.
+            note: The note for staff; an empty text removes it.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
+
+        Raises:
+            ConflictError: The booking is cancelled, or its guest's data was erased; `details` names the reason.
+            NotFoundError: No booking has this id.
+            APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
+        """
+        path = ("bookings", path_segment("booking_id", booking_id), "guest")
+        body = without_none(name=name, email=email, phone=phone, note=note)
+        spec = post_with_key(*path, body=body, key=idempotency_key, options=options)
+        return await self._client._execute(spec, parser_for(Booking))
+
     async def check_in(
         self,
         booking_id: str | UUID,

@@ -196,6 +196,9 @@ def test_a_booking_is_changed_and_cancelled(stage: Stage) -> None:
     changed = client.bookings.preview_party(booking.id, **party)
     assert client.bookings.get(booking.id) == moved.booking
     assert client.bookings.change_party(booking.id, **party) == changed
+    guest: Any = {"name": "Ada King", "email": "king@example.com", "phone": "1", "note": "Late"}
+    named = client.bookings.change_guest(booking.id, **guest)
+    assert named.customer.to_json() | {"note": named.note} == guest
     assert client.bookings.check_in(booking.id).checked_in_at == stage.now
     assert client.bookings.check_in(booking.id, undo=True).checked_in_at is None
     assert client.bookings.no_show(booking.id).no_show_at == stage.now

@@ -53,6 +53,10 @@ class Market:
     def checked_in(self) -> Resource:
         return dict(self.api.post(f"/bookings/{self.booked()['id']}/check-in", {}).json())
 
+    def guest_changed(self) -> Resource:
+        body = {"email": "grace@example.com", "note": "Late"}
+        return dict(self.api.post(f"/bookings/{self.booked()['id']}/guest", body).json())
+
     def party_changed(self) -> Resource:
         body = {"guests": [{"tier_id": "adult", "count": 1}]}
         return dict(self.api.post(f"/bookings/{self.paid_by_card()['id']}/party", body).json()["booking"])
@@ -143,6 +147,7 @@ CAUSES: list[tuple[EventType, Callable[[Market], Resource]]] = [
     (EventType.BOOKING_CANCELLED, Market.cancelled),
     (EventType.BOOKING_RESCHEDULED, Market.moved),
     (EventType.BOOKING_UPDATED, Market.checked_in),
+    (EventType.BOOKING_UPDATED, Market.guest_changed),
     (EventType.BOOKING_UPDATED, Market.party_changed),
     (EventType.BOOKING_UPDATED, Market.partly_paid_by_hand),
     (EventType.BOOKING_REFUNDED, Market.refunded_elsewhere),
@@ -179,6 +184,7 @@ def test_the_object_of_an_event_is_the_resource_as_answered(
 BEFORE: list[tuple[Callable[[Market], Resource], set[str]]] = [
     (Market.moved, {"experience", "departure", "cancellation"}),
     (Market.checked_in, {"checked_in_at"}),
+    (Market.guest_changed, {"customer", "note"}),
     (Market.party_changed, {"guests", "totals", "cancellation"}),
     (Market.partly_paid_by_hand, {"cancellation"}),
     (Market.refunded_elsewhere, {"payment", "cancellation"}),

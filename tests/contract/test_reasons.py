@@ -100,6 +100,7 @@ PLACES: dict[str, list[Send]] = {
     "invalid_cursor": [query("bookings", "starting_after=x"), query("bookings", f"starting_after={ANOTHER_LIST}")],
     "invalid_json": [content(b"{"), content(b'{"note": "\\ud800"}'), content(b"\xff")],
     "exactly_one": [two_names],
+    "at_least_one": [lambda api: api.post(f"/bookings/{api.world.org}/guest", {})],
 }
 
 

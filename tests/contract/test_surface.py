@@ -22,6 +22,7 @@ COMMANDS = {
     "check_in_booking": "bookings check-in",
     "record_no_show": "bookings no-show",
     "preview_reschedule": "bookings reschedule",
+    "change_guest": "bookings set-guest",
     "change_party": "bookings change-party",
     "preview_party": "bookings change-party",
     "list_gift_card_transactions": "gift-cards transactions",

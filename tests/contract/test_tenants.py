@@ -76,6 +76,7 @@ OWNED: dict[str, Create] = {
 """Functions that create the resource of a path, and return the parameters of the path."""
 
 BODY = {
+    "name": "Grace",
     "guests": [{"tier_id": "adult", "count": 1}],
     **dict.fromkeys(("departure_id", "event_id"), "0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21"),
     "event_types": ["booking.created"],

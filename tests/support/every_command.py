@@ -168,6 +168,7 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
     ("bookings", "quote"): lambda it: ("--departure", it.departure, "--guest", "adult=1"),
     ("bookings", "cancel"): lambda it: (it.pending(), "--yes"),
     ("bookings", "check-in"): lambda it: (it.on_site(),),
+    ("bookings", "set-guest"): lambda it: (it.on_site(), "--name", "Grace"),
     ("bookings", "no-show"): lambda it: (it.on_site(),),
     ("bookings", "change-party"): lambda it: (it.on_site(), "--guest", "adult=1"),
     ("bookings", "confirm"): lambda it: (it.pending(),),

@@ -101,6 +101,9 @@ class Guests:
         booked = self.book("changed", guests=[{"tier_id": "adult", "count": 2}], payment="invoice")
         party = {"guests": [{"tier_id": "adult", "count": 1}]}
         self.post("party", f"/bookings/{booked['id']}/party", party)
+        self.post(
+            "guest", f"/bookings/{booked['id']}/guest", {"phone": "Canaryphone", "note": "Canarynote of a change"}
+        )
         later = {"departure_id": self.world.departure(self.experience, starts_at=self.world.clock() + 3 * DAY)}
         self.post("reschedule", f"/bookings/{booked['id']}/reschedule", later)
 

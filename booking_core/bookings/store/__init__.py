@@ -30,6 +30,7 @@ from booking_core.bookings.store.rows import (
     ATTEND,
     CANCEL,
     CANCEL_DEPARTURE,
+    CHANGE_GUEST,
     CHANGE_PARTY,
     CHECK_MINIMUM,
     CONFIRM,

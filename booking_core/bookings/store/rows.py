@@ -171,6 +171,11 @@ CHANGE_PARTY = Update(
     ),
     adds=("recorded_minor",),
 )
+CHANGE_GUEST = Update(
+    "change_guest",
+    bookings,
+    sets=("guest_name", "guest_email", "guest_phone", "email_changes", "note", "updated_at"),
+)
 ATTEND = Update("attend_booking", bookings, sets=("checked_in_at", "no_show_at", "updated_at"))
 CANCEL_DEPARTURE = Update(
     "cancel_departure",

@@ -1,4 +1,4 @@
-"""`/api/v1/bookings`: list, get, quote, create, cancel, move, change of party, check-in and no-show."""
+"""`/api/v1/bookings`: list, get, quote, create, cancel, move, change of party or guest, check-in and no-show."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -16,6 +16,7 @@ from booking_core.models.bookings import (
     BookingCancel,
     BookingChange,
     BookingCreate,
+    BookingGuestChange,
     BookingPartyChange,
     BookingQuote,
     BookingQuoteRequest,
@@ -304,6 +305,28 @@ def preview_party(caller: BookingsWriter, tx: ReadTx, booking_id: PathId, body: 
     """Gives the answer that `POST /bookings/{id}/party` would give now, and changes nothing. `refusals` has each reason
     to refuse it."""
     return bookings.preview_party(tx, caller, booking_id, _party(body))
+
+
+@router.post(
+    "/{id}/guest",
+    summary="Change the guest of a booking",
+    response_model=Booking,
+    response_description="The booking with its new guest.",
+    responses=refusals(NotFound, Conflict("booking_cancelled", "The booking is cancelled.")),
+)
+async def change_guest(
+    caller: BookingsWriter,
+    command: IdempotentCommand,
+    booking_id: PathId,
+    body: Annotated[BookingGuestChange, JsonBody(), example({"name": "Ada King", "email": "ada.king@example.com"})],
+) -> Answer:
+    """Changes the fields that are sent, at least one of `name`, `email`, `phone` and `note`, and leaves the customer's
+    record and the booking's customer as they are. A new `email` ends the guest's link of before: the booking has
+    another `manage_url`, and a confirmation that was sent is sent again, to the new address. Mails go to the address
+    that the booking has when they are written. The event is `booking.updated`, with the former `customer` and `note` in
+    `changes`. The same data is answered unchanged. `details` gives the reason of a `conflict`: `booking_cancelled`, or
+    `customer_anonymized` after an erasure."""
+    return await command.write(caller, lambda tx: bookings.change_guest(tx, caller, booking_id, body))
 
 
 AttendanceBody = Annotated[BookingAttendance, JsonBody(is_optional=True), example({"undo": False})]

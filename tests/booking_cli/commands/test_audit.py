@@ -59,6 +59,7 @@ def test_a_command_has_one_entry_with_ids_and_nothing_that_was_entered(
         "bookings.create": (*org, "--source", "admin"),
         "bookings.cancel": org,
         "bookings.change-party": org,
+        "bookings.set-guest": org,
         "bookings.reschedule": org,
         "orgs.notify-email": ("canary@example.com",),
     }

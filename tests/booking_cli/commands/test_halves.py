@@ -14,6 +14,7 @@ ONE_BOOKING: tuple[tuple[str, ...], ...] = (
     *(("bookings", verb) for verb in ("get", "check-in", "no-show")),
     ("bookings", "cancel", "--yes"),
     ("bookings", "change-party", "--guest", "adult=1"),
+    ("bookings", "set-guest", "--name", "Ada"),
 )
 
 

@@ -135,6 +135,19 @@ def test_a_party_is_changed_over_http_and_in_the_database(booking: Booking, shop
     assert booking(*staff, "--guest", "adult=1").json["change"]["money"]["settlement"] == "less_due"
 
 
+def test_a_guest_is_changed_over_http_and_in_the_database(booking: Booking, shop: World, departure: str) -> None:
+    booked = book(booking, departure).json
+    change = ("bookings", "set-guest", str(booked["booking_number"]), "-o", "json")
+    assert booking(*change, "--name", "Ada King", "--note", "Late").json["note"] == "Late"
+    staff = booking(*change, "--org", shop.organization.slug, "--email", "king@example.com", "--note", "").json
+    assert (staff["customer"]["name"], staff["customer"]["email"], staff["note"]) == (
+        "Ada King",
+        "king@example.com",
+        None,
+    )
+    assert booking(*change).code == ExitCode.USAGE
+
+
 def test_the_day_is_seen_and_written_over_http(booking: Booking, shop: World, departure: str) -> None:
     booked = book(booking, departure).json
     day = booked["departure"]["starts_at"][:10]

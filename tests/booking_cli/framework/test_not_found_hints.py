@@ -52,6 +52,7 @@ CASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     *(("booking", ("bookings", "cancel", UNKNOWN, *org, "--yes")) for org in ((), ("--org", SLUG))),
     ("booking", ("bookings", "get", UNKNOWN, "--org", SLUG)),
     ("booking", ("bookings", "change-party", UNKNOWN, "--guest", "adult=1")),
+    ("booking", ("bookings", "set-guest", UNKNOWN, "--name", "Ada")),
     ("booking", ("bookings", "reschedule", UNKNOWN, "--departure", UNKNOWN)),
     ("booking", ("storefront", "pay", UNKNOWN)),
     ("booking", ("stripe", "resolve", UNKNOWN, "--note", "Refunded at Stripe")),

@@ -38,6 +38,7 @@ from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement
 from booking_core.models.bookings import (
+    BookingGuestChange,
     BookingOrder,
     BookingSource,
     BookingStatus,
@@ -275,6 +276,7 @@ Call = Callable[[Tx, Filled], object]
 DAYS = {"date_from": date(2027, 1, 1), "date_to": date(2027, 1, 7)}
 ONE_DAY = {"date_from": date(2027, 1, 1), "date_to": date(2027, 1, 1)}
 PARTY = bookings.Party(guests=ADULT)
+GUEST = BookingGuestChange(name="Grace", email="grace@example.com")
 
 
 def request(verb: Callable[..., object], *names: str, **options: Any) -> Call:
@@ -354,6 +356,7 @@ REQUESTS: dict[str, tuple[Call, tuple[int, int] | None, str]] = {
     "cancel": (request(bookings.cancel, "booking", reason=CancelReason.API), None, ""),
     "preview of a move": (move(bookings.preview_reschedule), None, ""),
     "move": (move(bookings.reschedule), None, ""),
+    "guest": (request(bookings.change_guest, "booking", change=GUEST), None, ""),
     "preview of a party": (request(bookings.preview_party, "booking", party=PARTY), None, ""),
     "party": (request(bookings.change_party, "booking", party=PARTY), None, ""),
     "number of a refund": (request(payments.next_refund_number, "booking"), None, ""),

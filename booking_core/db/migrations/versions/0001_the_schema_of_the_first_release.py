@@ -897,6 +897,7 @@ def upgrade() -> None:
         sa.Column("guest_name", sa.Text(), nullable=True),
         sa.Column("guest_email", sa.Text(), nullable=True),
         sa.Column("guest_phone", sa.Text(), nullable=True),
+        sa.Column("email_changes", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("guests", sa.Text(), nullable=False),
         sa.Column("add_ons", sa.Text(), nullable=False),
         sa.Column("seats", sa.Integer(), nullable=False),

@@ -1,0 +1,76 @@
+"""Change the guest of a booking: name, address, phone number and the note for staff.
+
+The customer's record is another matter, as for a new booking (decision B5): it keeps its data, and the booking keeps
+its customer.
+"""
+
+from collections.abc import Iterator
+
+from booking_core import customers
+from booking_core.base import tokens
+from booking_core.base.context import Actor
+from booking_core.base.errors import Conflict
+from booking_core.bookings import changes, presenting, rules, store
+from booking_core.bookings.changes import LockedBooking
+from booking_core.bookings.rules import BookingRow
+from booking_core.db.engine import Tx
+from booking_core.models.bookings import BookingGuestChange, BookingStatus
+from booking_core.records import outbox
+from booking_core.records.outbox import OutboxKind
+from booking_core.records.timeline import TimelineKind
+
+_COLUMNS = {"name": "guest_name", "email": "guest_email", "phone": "guest_phone", "note": "note"}
+
+
+def change_guest(tx: Tx, actor: Actor, booking_id: str, change: BookingGuestChange) -> bytes:
+    """Change the guest of a booking, and return the booking as JSON. The same data leaves the booking unchanged.
+
+    A new address ends the guest's link of before. It gets the confirmation again, with its own link.
+
+    Raises:
+        NotFound: the organization has no such booking.
+        Conflict: `booking_cancelled` or `customer_anonymized`.
+    """
+    booking = changes.lock(tx, actor, booking_id)
+    rules.require(_refusals(booking.row))
+    row = _changed_row(actor, booking, change)
+    if row != booking.row:
+        _write(tx, actor, booking, row)
+    return presenting.render_for(actor, booking.with_row(row))
+
+
+def _refusals(row: BookingRow) -> Iterator[Conflict]:
+    yield from rules.refusals_of_cancelled(row)
+    if (row.guest_name, row.guest_email) == (customers.ANONYMOUS, None):
+        yield Conflict("customer_anonymized", "The guest's data was erased, and stays so.")
+
+
+def _changed_row(actor: Actor, booking: LockedBooking, change: BookingGuestChange) -> BookingRow:
+    sent = {name: value or None for name, value in change if value is not None}
+    before = booking.row
+    row = before._replace(**{_COLUMNS[name]: value for name, value in sent.items()})
+    if row == before:
+        return before
+    changed_address = row.guest_email != before.guest_email
+    return row._replace(
+        email_changes=before.email_changes + changed_address, updated_at=changes.instant(actor, booking)
+    )
+
+
+def _write(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow) -> None:
+    """Write the row, its event and its entry in the timeline, which names the fields without their values."""
+    before, at = booking.row, row.updated_at
+    changes.write(tx, actor, store.CHANGE_GUEST, row)
+    changes.publish(tx, actor, booking.with_row(before), booking.with_row(row))
+    if row.email_changes != before.email_changes and _is_announced(actor, booking):
+        kind, occurrence = OutboxKind.BOOKING_CONFIRMATION_MAIL, tokens.new_id()
+        outbox.enqueue(tx, actor.organization.id, kind, row.id, at=at, occurrence=occurrence)
+    fields = [name for name, column in _COLUMNS.items() if getattr(row, column) != getattr(before, column)]
+    changes.note(tx, actor, booking, TimelineKind.BOOKING_GUEST_CHANGED, at=at, changed=fields)
+
+
+def _is_announced(actor: Actor, booking: LockedBooking) -> bool:
+    """Return whether the guest has the confirmation at the former address, and the departure is to come."""
+    row = booking.row
+    is_to_come = row.status == BookingStatus.CONFIRMED and row.starts_at > actor.at
+    return is_to_come and booking.details.send_confirmation_email
