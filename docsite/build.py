@@ -56,6 +56,12 @@ def build(folder: Path) -> Path:
         BuildFailed: Zensical found a problem, or a page links to something that is not there.
         BrokenLink: a page of the repository has a link that leads nowhere.
     """
+    collect(folder)
+    return rendered(folder)
+
+
+def collect(folder: Path) -> None:
+    """Write the pages and the configuration into a folder that it replaces, for Zensical to render."""
     shutil.rmtree(folder, ignore_errors=True)
     pages = folder / "pages"
     pages.mkdir(parents=True)
@@ -72,7 +78,6 @@ def build(folder: Path) -> Path:
     decisions = [{_title(pages / place): place} for source, place in moved.items() if source.startswith("decisions/0")]
     lists = {"@cli": commands.nav(), "@decisions": decisions}
     _configure(folder, lists)
-    return rendered(folder)
 
 
 def _write(pages: Path, texts: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ from support import forking
 from support.serving import environment, ran
 
 
+@pytest.mark.exhaustive(but="('orgs', 'list')")
 @pytest.mark.parametrize("argv", [("--version",), ("nosuch",), ("db", "current", "-o", "json"), ("orgs", "list")])
 def test_a_fork_writes_and_ends_as_a_new_interpreter_does(tmp_path: Path, argv: tuple[str, ...]) -> None:
     forked = forking.run(["booking", *argv], env=environment(tmp_path), cwd=tmp_path, text=True)

@@ -65,6 +65,7 @@ def test_a_package_index_would_take_it(built: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.count("PASSED") == 2
 
 
+@pytest.mark.exhaustive(but="booking_sdk")
 def test_the_wheel_built_from_the_sdist_holds_the_package_and_nothing_else(folder: str, built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -86,15 +87,18 @@ def test_the_wheel_built_from_the_tree_is_the_same(folder: str, built: Path, tmp
         }
 
 
+@pytest.mark.exhaustive(but="booking_sdk")
 def test_the_sdist_holds_what_the_wheel_is_built_from(folder: str, built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         files = {each.split("/", 1)[1] for each in archive.getnames()}
-    docs = {str(path.relative_to(ROOT / folder)) for path in (ROOT / folder / "docs").glob("*.md")}
+    pages = [*(ROOT / folder).glob("docs/*.md"), *(ROOT / folder).glob("*/**/README.md")]
+    docs = {str(path.relative_to(ROOT / folder)) for path in pages}
     files.discard(".gitignore")  # the build backend adds the checkout's .gitignore to every sdist
     assert files == {name.split("/", 1)[1] for name in sources(folder)} | ONLY_IN_SDIST | docs
 
 
+@pytest.mark.exhaustive(but="booking_sdk")
 def test_the_metadata_has_author_license_links_and_tested_pythons(folder: str, built: Path) -> None:
     found = metadata(built)
     assert found["Author"] == "The Booking Service authors"
@@ -107,11 +111,23 @@ def test_the_metadata_has_author_license_links_and_tested_pythons(folder: str, b
     assert [each for each in found.get_all("Classifier", []) if re.search(r":: 3\.\d+$", each)] == pythons
 
 
-def test_every_link_of_the_package_page_leads_somewhere(folder: str, built: Path) -> None:
+def readme(folder: str) -> str:
+    return (ROOT / folder / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.exhaustive
+def test_the_package_page_is_the_readme(folder: str, built: Path) -> None:
+    if folder != "booking_sdk":  # its page has the guides, too
+        assert metadata(built).get_payload() == readme(folder)
+
+
+def test_every_link_of_the_package_page_leads_somewhere(folder: str, request: pytest.FixtureRequest) -> None:
     """A package index shows the page without the repository: a relative link would be broken."""
     from readme_renderer import markdown
 
-    page = markdown.render(str(metadata(built).get_payload())) or ""
+    is_readme = folder != "booking_sdk"
+    text = readme(folder) if is_readme else str(metadata(request.getfixturevalue("built")).get_payload())
+    page = markdown.render(text) or ""
     assert len(page) > 300, "a package page describes its package"
     anchors = set(re.findall(r' id="([^"]+)"', page))
     for target in re.findall(r'<a href="([^"]*)"', page):

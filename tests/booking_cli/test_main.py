@@ -299,6 +299,7 @@ def test_ctrl_c_exits_130(stored: Booking, monkeypatch: pytest.MonkeyPatch) -> N
     assert stored("orgs", "list").code == ExitCode.INTERRUPTED
 
 
+@pytest.mark.exhaustive(but="('orgs', 'list', '-q')")
 @pytest.mark.parametrize("argv", [("orgs", "list", "-q"), ("orgs", "list", "-o", "json"), ("--help",)])
 def test_a_closed_pipe_is_no_error(fjord: Booking, new_process: Process, argv: tuple[str, ...]) -> None:
     with new_process(*argv) as started:
@@ -316,6 +317,7 @@ def test_a_full_disk_is_one_line(fjord: Booking, new_process: Process) -> None:
         assert "Traceback" not in err
 
 
+@pytest.mark.exhaustive(but=">&-")
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
 def test_a_stream_that_is_closed_from_the_start_leads_nowhere(fjord: Booking, closed: str) -> None:
     create = shlex.join([*COMMAND, "keys", "create", "--org", "fjord-tours", "--name", "Website"])

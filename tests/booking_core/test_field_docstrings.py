@@ -4,6 +4,7 @@ import subprocess
 import sys
 from typing import Annotated
 
+import pytest
 from pydantic import AliasChoices, Field, create_model
 from pydantic.json_schema import SkipJsonSchema
 
@@ -56,6 +57,7 @@ def test_a_generated_model_inherits_the_descriptions_of_its_inherited_fields() -
     assert docstrings.of_fields(create_model("Mate", __base__=Captain)) == {"phone": "The number on board."}
 
 
+@pytest.mark.exhaustive
 def test_the_application_is_loaded_without_the_source_of_a_model() -> None:
     program = (
         "import inspect, fastapi\n"  # AnyIO, a dependency of FastAPI, reads its own

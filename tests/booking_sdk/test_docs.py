@@ -144,6 +144,7 @@ def passed(names: dict[str, Any]) -> int:
     return len(tests)
 
 
+@pytest.mark.exhaustive
 def test_the_tests_of_the_guide_to_testing_pass_without_a_warning(tmp_path: Path) -> None:
     """An integrator's pytest, which knows nothing of this project's filters, shows each warning of the service."""
     (tmp_path / "test_guide.py").write_text("\n\n".join(blocks(FOLDER / "docs" / "testing.md")), encoding="utf-8")

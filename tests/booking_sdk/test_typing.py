@@ -85,6 +85,7 @@ def test_kinds_of_events_are_those_of_the_service() -> None:
         assert names == [name for name in EventType if name.startswith(prefix.removesuffix("*"))]
 
 
+@pytest.mark.exhaustive
 def test_a_mistake_of_an_integrators_is_found(complaints: dict[str, list[str]]) -> None:
     for number, code in enumerate(MISTAKES.values(), 3):
         found = complaints["mistaken.py"]
@@ -103,6 +104,7 @@ def assert_narrowed(found: dict[int, str]) -> None:
     assert {number: re.sub(r"[\w.]+\.", "", kind) for number, kind in found.items()} == REVEALED
 
 
+@pytest.mark.exhaustive
 def test_mypy_narrows_events_by_their_type(complaints: dict[str, list[str]]) -> None:
     lines = complaints["narrowing.py"]
     assert [line for line in lines if ": note: " not in line] == []

@@ -16,6 +16,8 @@ from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
 from booking_server.app import create_app
 
+pytestmark = pytest.mark.one_database
+
 
 def test_a_start_opens_one_connection(shared_database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(database_url=shared_database_url, secret_key=SECRET, secret_key_check="warn")

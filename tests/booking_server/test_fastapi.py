@@ -17,6 +17,8 @@ from booking_core.organizations import keys
 from booking_server.api.dependencies import AnyCaller, authorize, get_service
 from booking_server.app import create_app
 
+pytestmark = pytest.mark.one_database
+
 
 @pytest.fixture
 def app(world: World, fresh_database_url: str) -> FastAPI:

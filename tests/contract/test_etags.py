@@ -13,6 +13,8 @@ from support.refusals import refused
 from booking_core.db import tables
 from booking_core.models.scopes import Scope
 
+pytestmark = pytest.mark.one_database
+
 TAGGED = {
     *("list_experiences", "get_experience", "list_availability", "list_departures", "get_departure"),
     *("get_booking", "get_checkout", "get_hold", "get_customer", "get_gift_card", "get_event"),

@@ -18,7 +18,7 @@ from booking_core.db import tables
 from booking_core.models.bookings import PaymentMode
 from booking_core.models.events import EventType
 
-pytestmark = pytest.mark.usefixtures("public_addresses")
+pytestmark = [pytest.mark.one_database, pytest.mark.usefixtures("public_addresses")]
 Resource = dict[str, Any]
 
 

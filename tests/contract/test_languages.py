@@ -1,9 +1,12 @@
 """The guest's language of a booking: shown as it was given, and in the events of the booking."""
 
+import pytest
 from support.api import Api
 from support.operations import Operations
 
 from booking_core.db import tables
+
+pytestmark = pytest.mark.one_database
 
 
 def test_a_booking_and_its_events_have_the_language_as_sent(api: Api, departure: str) -> None:

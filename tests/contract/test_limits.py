@@ -37,6 +37,8 @@ from booking_server.worker.jobs.retention import RetentionJob
 from booking_server.worker.process import Worker
 from webhook_verify import WebhookVerificationError, sign, verify
 
+pytestmark = pytest.mark.one_database
+
 SECOND, MINUTE = 1_000_000, 60_000_000
 URL = "https://receiver.example/hook"
 WHSEC = "whsec_" + "QUJD" * 11

@@ -110,6 +110,7 @@ def test_a_cursor_whose_row_is_deleted_continues_after_it(
     assert rest == expected[5:]
 
 
+@pytest.mark.one_database
 @each_list
 def test_a_cursor_is_valid_only_for_its_list(api: Api, shared_database_url: str, listing: Listing, theirs: Api) -> None:
     listing.filled(api.world, shared_database_url, [NOON] * 3)
@@ -134,6 +135,7 @@ def test_a_cursor_is_the_same_in_every_release() -> None:
     assert text == "AQAGYMgZoXAAAZAAABI0eryN7wEjRWeJq6bNQ8E42u4fynl18yHfkXs"
 
 
+@pytest.mark.one_database
 @each_list
 def test_a_cursor_that_was_changed_or_made_up_is_refused(api: Api, shared_database_url: str, listing: Listing) -> None:
     listing.filled(api.world, shared_database_url, [NOON] * 3)

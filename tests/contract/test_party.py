@@ -258,6 +258,7 @@ def reasons(api: Api, booking_id: str, body: dict[str, Any]) -> list[str]:
     return found
 
 
+@pytest.mark.one_database
 def test_every_refusal_has_its_reason(api: Api, ops: Operations, departure: str) -> None:
     live, gone, here = (api.book(departure).json()["id"] for _ in range(3))
     api.cancel(gone)

@@ -18,6 +18,8 @@ from booking_core.organizations import keys
 from booking_server.execution.rate_limit import ANONYMOUS, LOOK_UPS, LOOK_UPS_RESERVED, MemoryLimiter
 from booking_server.http import admission
 
+pytestmark = pytest.mark.one_database
+
 LIMIT = RateLimit(3, 60)
 HEADERS = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
 NOW = 1_795_262_400.0

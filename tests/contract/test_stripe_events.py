@@ -66,6 +66,7 @@ class Shop:
         return [each["booking_id"] for each in listed]
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("amount", TOO_MUCH)
 @pytest.mark.parametrize(
     ("name", "reason"), [("succeeded", "amount_differs"), ("refunded", "refund_differs"), ("disputed", None)]
@@ -86,6 +87,7 @@ def test_an_impossible_amount_waits_for_staff_despite_later_events(
     assert api.world.examine() == []
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("value", [5, 2**63, 0.5, True, ["x"], {"x": 1}, None, "", "x", "\x00"])
 def test_a_payment_is_applied_by_its_intent_whatever_its_metadata_hold(
     api: Api, ledger: Ledger, departure: str, caplog: pytest.LogCaptureFixture, value: Any
@@ -119,6 +121,7 @@ def replaced(node: Any, path: tuple[Any, ...], value: Any) -> Any:
     return changed
 
 
+@pytest.mark.one_database
 @pytest.mark.exhaustive(but="postgresql-succeeded")
 @pytest.mark.parametrize("is_paid", [False, True])
 @pytest.mark.parametrize("name", ["succeeded", "failed", "refunded", "disputed"])

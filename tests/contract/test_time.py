@@ -12,6 +12,8 @@ from support.world import DAY, HOUR, NOON, World
 from booking_core.base.clock import MINUTE, SECOND
 from booking_core.db import tables
 
+pytestmark = pytest.mark.one_database
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

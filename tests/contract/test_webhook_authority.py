@@ -24,7 +24,7 @@ KINDS = sorted(kind for kind in SUBSCRIBABLE if READ_SCOPE[kind.resource_type] i
 SINCE = {"since": "2026-01-01"}
 QUIET = {"event_types": ["webhook.enabled"]}
 """A list of types that needs no read scope."""
-pytestmark = pytest.mark.usefixtures("public_addresses")
+pytestmark = [pytest.mark.one_database, pytest.mark.usefixtures("public_addresses")]
 
 
 @dataclass

@@ -16,7 +16,7 @@ OWN = {"Authorization": "Bearer canary-token", "X-Tenant": "fjord"}
 SHOWN = dict.fromkeys(OWN, "********")
 
 
-pytestmark = pytest.mark.usefixtures("public_addresses")
+pytestmark = [pytest.mark.one_database, pytest.mark.usefixtures("public_addresses")]
 
 
 def create(api: Api, **over: Any) -> Any:

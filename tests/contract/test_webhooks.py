@@ -298,6 +298,7 @@ def send(api: Api, operation: str, endpoint: str, fields: dict[str, Any]) -> htt
     return api.call("POST", f"/webhooks/{endpoint}/{operation}", json=given | fields)
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(("where", "values"), MALFORMED.items(), ids=["-".join(where) for where in MALFORMED])
 def test_a_malformed_field_is_named_and_nothing_changes(
     api: Api, dns: Dns, where: tuple[str, str], values: tuple[object, ...]

@@ -71,6 +71,7 @@ def test_the_units_of_systemd_run_together_while_the_runbooks_are_followed(url: 
         check(machine, deployments.scraped("prometheus.yml"))
 
 
+@pytest.mark.exhaustive
 def test_the_services_of_compose_run_together_while_the_runbooks_are_followed(url: str, tmp_path: Path) -> None:
     with deployments.running(deployments.compose(), url, tmp_path) as machine:
         run_runbooks(
@@ -105,6 +106,7 @@ def run_compose(machine: Running, folder: Path, words: list[str]) -> None:
         assert action == "build"
 
 
+@pytest.mark.exhaustive
 def test_the_pods_of_kubernetes_run_together_while_the_runbooks_are_followed(url: str, tmp_path: Path) -> None:
     with deployments.running(deployments.kubernetes(), url, tmp_path) as cluster:
         cluster.start(*cluster.processes)

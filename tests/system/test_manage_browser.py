@@ -24,7 +24,7 @@ from selenium.webdriver.support.expected_conditions import url_to_be
 from selenium.webdriver.support.wait import WebDriverWait
 from support.browser import DESKTOP, PHONE, chromium, fits, needs_chromium, set_color_scheme, show, take_picture
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, pytest.mark.one_database]
 
 
 @pytest.fixture(scope="module")

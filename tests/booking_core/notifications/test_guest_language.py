@@ -17,6 +17,8 @@ from booking_core.notifications import rendering, summary
 from booking_core.payments import gift_cards
 from booking_core.records.outbox import OutboxKind
 
+pytestmark = pytest.mark.one_database
+
 CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL
 CANCELLATION = OutboxKind.BOOKING_CANCELLATION_MAIL
 RESCHEDULING = OutboxKind.BOOKING_RESCHEDULING_MAIL

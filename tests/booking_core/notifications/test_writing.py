@@ -27,6 +27,8 @@ from booking_core.notifications.rules import (
 )
 from booking_core.records.outbox import OutboxKind
 
+pytestmark = pytest.mark.one_database
+
 GIFT_CARD = OutboxKind.GIFT_CARD_MAIL
 CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL
 CANCELLATION = OutboxKind.BOOKING_CANCELLATION_MAIL

@@ -34,6 +34,8 @@ from booking_server.api.openapi import document
 from booking_server.api.openapi.data import CHANGELOG_PAGE
 from booking_server.app import create_app, describe
 
+pytestmark = pytest.mark.one_database
+
 
 @cache
 def rendered() -> bytes:

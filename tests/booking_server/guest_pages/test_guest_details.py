@@ -26,6 +26,8 @@ from booking_core.payments import gift_cards
 from booking_core.payments.gift_cards import GiftCardIssue
 from booking_server.guest_pages import router
 
+pytestmark = pytest.mark.one_database
+
 
 @pytest.fixture
 def guest(api: Api) -> Guest:

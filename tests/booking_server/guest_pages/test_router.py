@@ -20,6 +20,8 @@ from booking_core.db import tables
 from booking_server.app import create_app
 from booking_server.execution.rate_limit import MemoryLimiter
 
+pytestmark = pytest.mark.one_database
+
 
 @pytest.fixture
 def guest(api: Api) -> Guest:

@@ -283,6 +283,7 @@ def test_from_sigterm_on_a_process_is_unready_while_it_takes_connections(
 # HTTP --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_database
 def test_probes_need_no_key_and_have_no_limit(fresh_database_url: str) -> None:
     with TestClient(create_app(Settings(database_url=fresh_database_url, secret_key=SECRET))) as client:
         answers = [client.get("/readyz") for _ in range(100)]

@@ -163,6 +163,7 @@ def test_an_address_of_a_guide_shows_it_on_a_desktop(browser: Browser) -> None:
     fits_in_both_color_schemes(browser, "guide_desktop")
 
 
+@pytest.mark.exhaustive
 def test_an_operations_address_shows_it_on_a_phone(browser: Browser) -> None:
     show(browser.driver, PHONE)
     browser.open("/docs#/Gift%20cards/list_gift_cards")
@@ -182,6 +183,7 @@ def links(browser: Browser) -> list[str]:
     return [each.text for each in browser.all("#contents li a") if each.is_displayed()]
 
 
+@pytest.mark.exhaustive
 def test_the_search_matches_words_or_paths_and_enter_opens_the_first(browser: Browser) -> None:
     browser.open("/docs")
     every = links(browser)
@@ -195,6 +197,7 @@ def test_the_search_matches_words_or_paths_and_enter_opens_the_first(browser: Br
     assert links(browser) == every
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
 def test_the_documentation_page_is_the_same_without_a_service(
     browser: Browser, size: tuple[int, int], tmp_path: Path

@@ -9,6 +9,8 @@ from support.api import Api
 from booking_server.app import describe
 from booking_server.reference import CONTENT_SECURITY_POLICY
 
+pytestmark = pytest.mark.one_database
+
 ASSETS = {
     "icon.svg": "image/svg+xml",
     "index.css": "text/css; charset=utf-8",

@@ -312,6 +312,7 @@ def test_every_step_of_every_job_has_an_entry(neighbours: Neighbours) -> None:
     assert {kind.name for kind in retention.kinds} == set(PURGES)
 
 
+@pytest.mark.one_database
 @pytest.mark.exhaustive(but="postgresql")
 @pytest.mark.parametrize("name", SWEEPS)
 def test_the_first_turn_processes_a_row_behind_another_organizations_backlog(neighbours: Neighbours, name: str) -> None:
@@ -324,6 +325,7 @@ def test_the_first_turn_processes_a_row_behind_another_organizations_backlog(nei
     assert sweep.has_more
 
 
+@pytest.mark.one_database
 @pytest.mark.exhaustive(but="sqlite")
 @pytest.mark.parametrize("name", SWEEPS)
 def test_a_failing_row_is_parked_until_it_is_repaired(
@@ -418,6 +420,7 @@ def retention(neighbours: Neighbours) -> RetentionJob:
     return RetentionJob(Settings(database_url=neighbours.url), neighbours.database, limit=1)
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("name", PURGES)
 def test_the_first_turn_deletes_rows_behind_another_organizations_backlog(neighbours: Neighbours, name: str) -> None:
     case = PURGES[name]
@@ -435,6 +438,7 @@ def begun(neighbours: Neighbours) -> RetentionJob:
     return job
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("name", PURGES)
 def test_a_purge_that_fails_for_one_organization_is_parked(
     neighbours: Neighbours, name: str, caplog: pytest.LogCaptureFixture

@@ -226,6 +226,7 @@ def paid_by_the_guest(sandbox: Sandbox, card: SandboxCard) -> str:
     return checkout
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("pay", [paid_by_hand, paid_by_the_guest])
 @pytest.mark.parametrize(
     ("card", "statuses"),

@@ -67,6 +67,7 @@ CLOCK_CHANGES = {
 }
 
 
+@pytest.mark.one_database
 def test_a_second_import_of_an_example_or_its_export_changes_nothing(
     example: tuple[World, dict[str, Any], str], new_world: Callable[..., World], statements: list[str]
 ) -> None:
@@ -460,6 +461,7 @@ REFUSALS: dict[str, tuple[Document, Document, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(("before", "after", "found"), REFUSALS.values(), ids=REFUSALS)
 def test_a_file_is_refused_for_what_stands_against_it(
     world: World, before: Document, after: Document, found: dict[str, Any]

@@ -153,6 +153,7 @@ def confirm(ops: Operations, booking_id: str) -> None:
 ENDINGS = (expire, cancel, pay, confirm)
 
 
+@pytest.mark.one_database
 @pytest.mark.exhaustive(but="postgresql")
 @pytest.mark.parametrize("last", ENDINGS)
 @pytest.mark.parametrize("first", ENDINGS)

@@ -115,6 +115,7 @@ def test_a_refused_address_is_recorded_and_delays_no_other_mail(mails: Mails, se
     assert rows[STAFF]["status"] == "sent"
 
 
+@pytest.mark.one_database
 def test_a_turn_sends_more_than_one_batch(mails: Mails, server: MailServer) -> None:
     count = max(WRITE_BATCH, SEND_BATCH) + 1
     for number in range(count):
@@ -141,6 +142,7 @@ def test_no_transaction_is_open_while_a_mail_is_sent(mails: Mails) -> None:
     assert len(open_then) == 2  # each would have waited for the writer, or for the row
 
 
+@pytest.mark.one_database
 def test_a_stopping_worker_sends_its_batch_and_claims_no_other(mails: Mails, server: MailServer) -> None:
     for number in range(CONNECTIONS_MAX * SEND_BATCH + 1):
         mails.book(f"a-key-of-a-test-{number}", notify_staff=False)

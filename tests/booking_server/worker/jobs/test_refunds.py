@@ -221,6 +221,7 @@ def test_a_reopened_refund_is_sent_to_the_new_gateway(till: Till) -> None:
     assert till.payment(booking_id)["status"] == "refunded"
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.TIMEOUT_AFTER])
 def test_money_is_returned_once_however_often_staff_reopens_the_refund(till: Till, fault: Fault) -> None:
     """Half of the payment is to be refunded: the gateway would not refuse to return it a second time."""
@@ -345,6 +346,7 @@ def test_each_booking_is_refunded_once_despite_many_faults(simulation: Simulatio
     assert len(simulation.ledger.met) > 4
 
 
+@pytest.mark.one_database
 @pytest.mark.exhaustive(but="postgresql")
 def test_ten_minutes_settle_all_refunds_after_a_day_of_outage(simulation: Simulation) -> None:
     made = simulation.with_refunds(24)

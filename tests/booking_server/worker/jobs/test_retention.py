@@ -180,6 +180,7 @@ def everything(world: World) -> dict[str, int]:
     return kept(world) | {table.name: len(world.rows(table)) for table in (tables.mails, tables.effects, tables.holds)}
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("jump", [DAY, 31 * DAY, 366 * DAY], ids=["day", "month", "year"])
 @pytest.mark.parametrize("restarts", [False, True], ids=["the same process", "a new process"])
 def test_a_clock_that_jumps_ahead_deletes_nothing(world: World, jump: int, restarts: bool) -> None:
@@ -249,6 +250,7 @@ def test_several_workers_follow_a_jump_no_faster_than_one(world: World) -> None:
     assert len(world.rows(tables.idempotency)) == 1
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("back", [HOUR, DAY, 366 * DAY], ids=["hour", "day", "year"])
 def test_a_clock_set_back_neither_hastens_nor_delays_a_deletion(world: World, back: int) -> None:
     world.clock.advance(400 * DAY)
