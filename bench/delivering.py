@@ -140,13 +140,11 @@ def _is_queued(connection: "psycopg.Connection[Any]") -> bool:
 
 
 _QUEUED = """
-SELECT EXISTS (SELECT FROM webhook_leases)
+SELECT EXISTS (SELECT FROM deliveries WHERE status = 'queued')
     OR EXISTS (SELECT FROM webhook_cursors c
                  JOIN webhook_subscriptions s USING (organization_id, endpoint_id)
                  JOIN events v ON v.organization_id = c.organization_id AND v.type = s.event_type
-                  AND v.sequence > c.served_sequence)
-    OR EXISTS (SELECT FROM deliveries WHERE status = 'queued')"""
-"""Cheap queries first: while there are leases, the rows of all deliveries are not read."""
+                  AND v.sequence > c.served_sequence)"""
 
 
 @dataclass(frozen=True, slots=True)

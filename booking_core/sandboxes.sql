@@ -8,15 +8,14 @@ SELECT count(*) FROM (
       JOIN webhook_endpoints e ON e.organization_id = d.organization_id AND e.id = d.endpoint_id
      WHERE d.organization_id = :organization_id AND d.status = 'queued'
        AND (d.lease_until IS NOT NULL
-            OR d.next_attempt_at <= :at AND d.generation = e.generation
-               AND (e.status = 'enabled' OR d."trigger" = 'test'))
+            OR d.next_attempt_at <= :at AND (e.status = 'enabled' OR d."trigger" = 'test'))
     UNION ALL
     SELECT 1 FROM webhook_cursors c
       JOIN webhook_endpoints e
         ON e.organization_id = c.organization_id AND e.id = c.endpoint_id AND e.status = 'enabled'
       JOIN webhook_subscriptions s ON s.organization_id = c.organization_id AND s.endpoint_id = c.endpoint_id
       JOIN events v ON v.organization_id = c.organization_id AND v.type = s.event_type
-     WHERE c.organization_id = :organization_id
+     WHERE c.organization_id = :organization_id AND s.missed_at IS NULL
        AND v.sequence > c.served_sequence AND v.sequence > s.from_sequence
        AND (s.until_sequence IS NULL OR v.sequence <= s.until_sequence)
        AND (v.resource_id IS NULL OR v.resource_id <> c.endpoint_id)

@@ -7,9 +7,7 @@ sentence that describes it; the header is not sent to the database:
     -- Select gift cards whose balance is not their face value and their ledger.
 
 A statement that the databases need in two forms is there twice, as `-- name: claim (postgresql)` and `-- name: claim
-(sqlite)`. At the end of a line, `-- include: NAME` inserts the text of another statement of the file, or of a part: an
-incomplete piece of SQL with the header `-- part: NAME`. `-- include: MODULE.NAME` inserts a part of another module of
-the package.
+(sqlite)`. At the end of a line, `-- include: NAME` inserts the text of another statement of the file.
 """
 
 import re
@@ -23,9 +21,9 @@ from sqlalchemy.engine import Dialect
 
 from booking_core.db.statements import Statement
 
-_HEADER = re.compile(r"^-- (name|part): (\w+)(?: \((postgresql|sqlite)\))?\n((?:--.*\n)+)", re.MULTILINE)
+_HEADER = re.compile(r"^-- name: (\w+)(?: \((postgresql|sqlite)\))?\n((?:--.*\n)+)", re.MULTILINE)
 _LABEL = re.compile(r"^-- ([a-z ]+): (.+(?:\n--   .+)*)", re.MULTILINE)
-_INCLUDE = re.compile(r"-- include: (?:(\w+)\.)?(\w+)$", re.MULTILINE)
+_INCLUDE = re.compile(r"-- include: (\w+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -33,9 +31,6 @@ class SqlFile:
     """The statements of one file, by name and dialect. The dialect is None for a statement of both databases."""
 
     texts: Mapping[tuple[str, str | None], str]
-    parts: frozenset[str]
-    """The names of the parts, which are incomplete statements."""
-    package: str
     labels: Mapping[str, Mapping[str, str]]
     """By name: the lines of its header of the form `-- label: text`; `--   ` continues such a line."""
 
@@ -43,10 +38,7 @@ class SqlFile:
         """Return the text of a statement. Raises KeyError when the file has none of that name for the dialect."""
         dialect_text = self.texts.get((name, dialect.name)) if dialect is not None else None
         text = self.texts[name, None] if dialect_text is None else dialect_text
-        return _INCLUDE.sub(lambda match: "\n" + self._of(match[1]).text(match[2], dialect), text)
-
-    def _of(self, module: str | None) -> "SqlFile":
-        return load(f"{self.package}.{module}") if module else self
+        return _INCLUDE.sub(lambda match: "\n" + self.text(match[1], dialect), text)
 
     def statement(self, name: str) -> Statement:
         """Return a statement for `Tx`, which compiles the text of the database that runs it."""
@@ -57,20 +49,17 @@ class SqlFile:
 def load(module: str) -> SqlFile:
     """Read the statements of a module, given as its `__name__`."""
     package, _, name = module.rpartition(".")
-    return parse(files(package).joinpath(f"{name}.sql").read_text(encoding="utf-8"), package)
+    return parse(files(package).joinpath(f"{name}.sql").read_text(encoding="utf-8"))
 
 
-def parse(content: str, package: str = "") -> SqlFile:
+def parse(content: str) -> SqlFile:
     """Split the content of a file into its statements. Text before the first header is a comment."""
     _, *parts = _HEADER.split(content)
     texts: dict[tuple[str, str | None], str] = {}
-    fragments: set[str] = set()
     labels: dict[str, Mapping[str, str]] = {}
-    for kind, name, dialect, header, body in zip(*(iter(parts),) * 5, strict=True):
+    for name, dialect, header, body in zip(*(iter(parts),) * 4, strict=True):
         if (name, dialect) in texts:
             raise ValueError(f"the statement {name} is defined twice")
         texts[name, dialect] = body.strip()
         labels[name] = {label: text.replace("\n--  ", "") for label, text in _LABEL.findall(header)}
-        if kind == "part":
-            fragments.add(name)
-    return SqlFile(texts, frozenset(fragments), package, labels)
+    return SqlFile(texts, labels)

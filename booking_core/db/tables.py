@@ -553,9 +553,6 @@ webhook_endpoints = _entity(
     Column("last_success_at", At),
     Column("last_failure_at", At),
     Column("last_timed_out", Boolean, nullable=False, server_default=text("false")),  # then it goes by the slow lane
-    # Disabling raises the generation and fails, by that, every queued delivery of an earlier one.
-    Column("generation", Integer, nullable=False, server_default=text("0")),
-    Column("given_up_at", At),  # the generation was raised
     Column("warned_hours", Integer, nullable=False, server_default=text("0")),  # staff was mailed at 24, then 48
     *_dates(),
     # Headers of the client's own: a JSON array of their names, and a JSON object of them all, sealed.
@@ -563,11 +560,12 @@ webhook_endpoints = _entity(
     *_sealed("headers_sealed"),
     Column("max_per_second", Integer),  # null: no limit
     CheckConstraint("status IN ('enabled', 'disabled', 'auto_disabled')", name="status"),
+    _partial("ix_webhook_endpoints_disabled", "organization_id, id", where="status <> 'enabled'"),
     _partial("ix_webhook_endpoints_deleted", "deleted_at", where="deleted_at IS NOT NULL"),
 )
 
-# How far an endpoint was served: every event up to this sequence is a delivery, is in one of the endpoint's ranges, or
-# was not subscribed to. It is separate from the endpoint, since claims lock this row and results lock that one.
+# How far an endpoint follows the log: the active subscriptions of an enabled endpoint have no event up to this sequence
+# without a row of deliveries. It is separate from the endpoint, since claims lock this row and results lock that one.
 webhook_cursors = _table(
     "webhook_cursors",
     Column("endpoint_id", Id, primary_key=True),
@@ -576,33 +574,21 @@ webhook_cursors = _table(
     Column("next_send_at", At),  # of an endpoint with a limit: nothing is claimed for it before, by the real time
 )
 
-# An endpoint gets the events after from_sequence, up to until_sequence (null: it still subscribes to the type).
+# A period of a subscription: the events of the type after from_sequence, up to until_sequence (null: it lasts). An
+# active one is sent; one with missed_at began then, when the endpoint was disabled, and its events get no rows.
 webhook_subscriptions = _table(
     "webhook_subscriptions",
     Column("endpoint_id", Id, primary_key=True),
     Column("event_type", Text, primary_key=True),
     Column("from_sequence", BigInteger, primary_key=True, autoincrement=False),
     Column("until_sequence", BigInteger),
+    Column("missed_at", At),
     _own("webhook_endpoints", "endpoint_id"),
     _partial(
         "ix_webhook_subscriptions_departures",
         "organization_id",
         where="event_type = 'departure.updated' AND until_sequence IS NULL",
     ),
-)
-
-# Events that a disabled endpoint missed: events of the type after from_sequence, up to until_sequence (null: it is
-# disabled still). None of them is a row of deliveries. recover sets recovering_at; a worker then makes rows of them.
-webhook_ranges = _table(
-    "webhook_ranges",
-    Column("endpoint_id", Id, primary_key=True),
-    Column("event_type", Text, primary_key=True),
-    Column("from_sequence", BigInteger, primary_key=True, autoincrement=False),
-    Column("until_sequence", BigInteger),
-    Column("missed_at", At, nullable=False),
-    Column("recovering_at", At),
-    Column("recovery_id", Id),  # the last recovery that they match
-    _partial("ix_webhook_ranges_recovering", "organization_id, endpoint_id", where="recovering_at IS NOT NULL"),
 )
 
 # The rest of a recovery that found more deliveries than one transaction can queue.
@@ -622,30 +608,6 @@ webhook_secrets = _entity(
     Column("created_at", At, nullable=False),
     _own("webhook_endpoints", "endpoint_id"),
     Index(None, "organization_id", "endpoint_id"),
-)
-
-# First attempts in flight: events that a worker has claimed together for one endpoint (decisions/0030). They become
-# rows of deliveries and attempts with their results, or without when the lease expires.
-webhook_leases = _table(
-    "webhook_leases",
-    Column("endpoint_id", Id, primary_key=True),
-    Column("id", Id, primary_key=True),
-    Column("token", Text, nullable=False),  # begins with the worker
-    Column("lease_until", At, nullable=False),
-    Column("lost_leases", Integer, nullable=False, server_default=text("0")),
-    Column("claimed_at", At, nullable=False),
-    Column("generation", Integer, nullable=False),  # of its endpoint
-    # Of the attempts that are not settled: webhooks.leases has their form. Every id in it is found as a text.
-    Column("first_sequence", BigInteger, nullable=False),
-    Column("last_sequence", BigInteger, nullable=False),
-    Column("attempts", JsonText, nullable=False, info=LONG),
-    Index(None, "lease_until"),
-    # Rows live for a second. Plans that are kept would read a table whole that a vacuum has truncated.
-    postgresql_with={
-        "vacuum_truncate": "off",
-        "autovacuum_vacuum_scale_factor": 0,
-        "autovacuum_vacuum_threshold": 1000,
-    },
 )
 
 # Neither a delivery nor an attempt has a foreign key: decisions/0030.
@@ -669,25 +631,22 @@ deliveries = _entity(
     *_lease(),
     Column("lost_leases", Integer, nullable=False, server_default=text("0")),
     *_dates(),
-    # Of its endpoint, when it was queued (see webhook_endpoints); 0 once it has ended.
-    Column("generation", Integer, nullable=False, server_default=text("0")),
     Column("recovery_id", Id),  # the last recovery that queued it again
     # The log of an endpoint in its order, for each type: a list merges the types, and no filter skips rows.
     UniqueConstraint("organization_id", "endpoint_id", "event_type", "event_sequence", name="uq_deliveries_event"),
     CheckConstraint("status IN ('queued', 'succeeded', 'failed', 'dead')", name="status"),
     Index(
         "ix_deliveries_status",
-        *("organization_id", "endpoint_id", "status", "generation", "event_type", "event_sequence"),
+        *("organization_id", "endpoint_id", "status", "event_type", "event_sequence"),
     ),
     _partial(
         "ix_deliveries_recovery",
         "organization_id, endpoint_id, recovery_id, event_type, event_sequence",
         where="recovery_id IS NOT NULL",
     ),
-    # An attempt in flight is not waited for: most deliveries are made with their first attempt, and never stand here.
     _partial(
         "ix_deliveries_due",
-        "organization_id, endpoint_id, generation, next_attempt_at",
+        "organization_id, endpoint_id, next_attempt_at, event_sequence",
         where="status = 'queued' AND lease_until IS NULL",
     ),
     # A queued delivery is not completed. With this condition the query of this index cannot use the one above, which
@@ -698,6 +657,7 @@ deliveries = _entity(
         where="completed_at IS NULL AND attempt_count = 0",
     ),
     _partial("ix_deliveries_leased", "lease_until", where="lease_until IS NOT NULL"),
+    _partial("ix_deliveries_completed", "completed_at", where="completed_at IS NOT NULL"),
 )
 
 # The id of an attempt is the Svc-Delivery-Id header.
@@ -868,8 +828,8 @@ WITHOUT_PERSONAL_DATA = frozenset(
     {
         *("organizations", "counters", "api_keys", "experiences", "departures", "holds", "gift_card_entries"),
         *("payments", "stripe_accounts", "payment_intents"),
-        *("webhook_endpoints", "webhook_cursors", "webhook_subscriptions", "webhook_ranges", "webhook_recoveries"),
-        *("webhook_secrets", "webhook_leases", "deliveries", "effects", "parked_work", "audit", "link_keys"),
+        *("webhook_endpoints", "webhook_cursors", "webhook_subscriptions", "webhook_recoveries"),
+        *("webhook_secrets", "deliveries", "effects", "parked_work", "audit", "link_keys"),
         *("retention_clock", "workers"),
     }
 )

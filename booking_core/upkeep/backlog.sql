@@ -9,7 +9,7 @@ WITH queued AS (
            count(*) AS waiting, min(d.next_attempt_at) AS due_at
       FROM deliveries d
       JOIN webhook_endpoints e ON e.organization_id = d.organization_id AND e.id = d.endpoint_id
-     WHERE d.status = 'queued' AND d.lease_until IS NULL AND d.generation = e.generation AND e.status = 'enabled'
+     WHERE d.status = 'queued' AND d.lease_until IS NULL AND e.status = 'enabled'
        AND d.next_attempt_at <= CAST(:at AS BIGINT)
      GROUP BY 1
 ),

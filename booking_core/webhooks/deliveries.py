@@ -16,7 +16,7 @@ from booking_core.models.pages import Order
 from booking_core.models.webhooks import DeliveryRedeliver, DeliveryStatus, DeliveryTrigger, EndpointStatus
 from booking_core.records import events
 from booking_core.records.events import NewEvent
-from booking_core.webhooks import following, log, recovering, rules, store
+from booking_core.webhooks import following, log, rules, store
 from booking_core.webhooks.rules import DeliveryRow, EndpointRow
 
 Delivery = dict[str, Any]
@@ -49,16 +49,18 @@ def find(
     after = None
     if page.starting_after is not None:
         after = cursors.decode_sequence(caller.secret_keys, binding, page.starting_after)
-    endpoint = rules.found(store.get(tx, organization_id, endpoint_id))
+    rules.found(store.get(tx, organization_id, endpoint_id))
     query = _Query(page.order, after, page.limit + 1, status, event_type, recovery_id)
-    found = (
-        _merge(tx, caller, endpoint, query) if event_id is None else _by_event(tx, caller, endpoint, event_id, query)
+    placed = (
+        _merge(tx, organization_id, endpoint_id, query)
+        if event_id is None
+        else _by_event(tx, organization_id, endpoint_id, event_id, query)
     )
-    shown, has_more = found[: page.limit], len(found) > page.limit
+    rows, has_more = placed[: page.limit], len(placed) > page.limit
     zone = caller.organization.zone
     return envelope(
-        [rules.present_delivery(row, zone) for _, row in shown],
-        cursors.encode_sequence(caller.secret_keys, binding, shown[-1][0]) if has_more else None,
+        [rules.present_delivery(row, zone) for _, row in rows],
+        cursors.encode_sequence(caller.secret_keys, binding, rows[-1][0]) if has_more else None,
     )
 
 
@@ -83,44 +85,38 @@ class _Query(NamedTuple):
 
     def has(self, row: DeliveryRow) -> bool:
         pairs = (self.status, row.status), (self.event_type, row.event_type), (self.recovery_id, row.recovery_id)
-        return all(wanted in (None, value) for wanted, value in pairs)
+        return all(requested in (None, value) for requested, value in pairs)
 
 
-def _merge(tx: Tx, caller: Caller, endpoint: EndpointRow, query: _Query) -> list[log.Placed]:
-    """Return the first deliveries that the query wants, of the rows and of the events without a row.
+def _merge(tx: Tx, organization_id: str, endpoint_id: str, query: _Query) -> list[log.Placed]:
+    """Return the first deliveries that match the query, of the rows and of the events without a row.
 
-    The stretches are read first: an event that becomes a row meanwhile is found twice, and none is missed.
+    The events are read first: an event that becomes a row meanwhile is read twice, and none is missed.
     """
-    organization_id = caller.organization.id
-    after, until = query.bounds
     stretches = [
-        each._replace(after=max(each.after, after), until=min(each.until, until))
-        for each in log.stretches(tx, organization_id, endpoint.id)
-        if each.event_type in query.types
-        and query.status in (None, each.status)
-        and query.recovery_id in (None, each.recovery_id)
+        stretch.within(*query.bounds)
+        for stretch in log.stretches(tx, organization_id, endpoint_id)
+        if stretch.event_type in query.types and query.status in (None, stretch.status) and not query.recovery_id
     ]
-    found = log.find_events(tx, organization_id, endpoint.id, stretches, query.order, query.limit)
-    for stored in [None] if query.status is None else log.stored_as(query.status):
-        found += log.find_rows(
-            tx,
-            organization_id,
-            endpoint,
-            query.types,
-            query.bounds,
-            query.order,
-            query.limit,
-            stored,
-            query.recovery_id,
-        )
-    by_sequence = {sequence: row for sequence, row in found if query.has(row)}
-    return sorted(by_sequence.items(), reverse=query.order is Order.DESC)[: query.limit]
+    missing = log.find_events(tx, organization_id, endpoint_id, stretches, query.order, query.limit)
+    placed = {event.sequence: stretch.delivery(event, endpoint_id) for stretch, event in missing}
+    placed |= log.find_rows(
+        tx,
+        organization_id,
+        endpoint_id,
+        query.types,
+        query.bounds,
+        query.order,
+        query.limit,
+        status=query.status,
+        recovery_id=query.recovery_id,
+    )
+    return sorted(placed.items(), reverse=query.order is Order.DESC)[: query.limit]
 
 
-def _by_event(tx: Tx, caller: Caller, endpoint: EndpointRow, event_id: str, query: _Query) -> list[log.Placed]:
-    """Return the delivery of an event, if it has the wanted status and type."""
-    delivery_id = rules.delivery_id(event_id, endpoint.id)
-    row = _get(tx, caller.organization.id, endpoint, delivery_id, event_id=event_id)
+def _by_event(tx: Tx, organization_id: str, endpoint_id: str, event_id: str, query: _Query) -> list[log.Placed]:
+    """Return the delivery of an event, if it matches the query."""
+    row = _get(tx, organization_id, endpoint_id, rules.delivery_id(event_id, endpoint_id), event_id=event_id)
     return [(0, row)] if row is not None and query.has(row) else []
 
 
@@ -130,32 +126,32 @@ def get(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Delivery:
     Raises:
         NotFound: the endpoint has no such delivery, or the organization no such endpoint.
     """
-    endpoint = rules.found(store.get(tx, caller.organization.id, endpoint_id))
-    row = _get(tx, caller.organization.id, endpoint, delivery_id)
+    rules.found(store.get(tx, caller.organization.id, endpoint_id))
+    row = _get(tx, caller.organization.id, endpoint_id, delivery_id)
     if row is None:
         raise NotFound
     return rules.present_delivery(row, caller.organization.zone)
 
 
 def _get(
-    tx: Tx, organization_id: str, endpoint: EndpointRow, delivery_id: str, *, event_id: str | None = None
+    tx: Tx, organization_id: str, endpoint_id: str, delivery_id: str, *, event_id: str | None = None
 ) -> DeliveryRow | None:
     """Return one delivery. An event that became a row meanwhile is looked for once more among the rows."""
     return (
-        store.get_delivery(tx, organization_id, endpoint, delivery_id)
-        or log.get_event(tx, organization_id, endpoint.id, delivery_id, event_id=event_id)
-        or store.get_delivery(tx, organization_id, endpoint, delivery_id)
+        store.get_delivery(tx, organization_id, endpoint_id, delivery_id)
+        or log.get_event(tx, organization_id, endpoint_id, delivery_id, event_id=event_id)
+        or store.get_delivery(tx, organization_id, endpoint_id, delivery_id)
     )
 
 
 def count(tx: Tx, actor: Actor, *, since: int) -> list[dict[str, Any]]:
     """Return every endpoint with the numbers of its deliveries by state, of the events since an instant."""
-    rows = store.find(tx, actor.organization.id)
-    counts = log.count(tx, actor.organization.id, [each.id for each in rows], since)
+    endpoints = store.find(tx, actor.organization.id)
+    counts = log.count(tx, actor.organization.id, [endpoint.id for endpoint in endpoints], since)
     return [
-        {"id": each.id, "url": each.url, "description": each.description, "status": each.status}
-        | {"deliveries": counts[each.id]}
-        for each in rows
+        {"id": endpoint.id, "url": endpoint.url, "description": endpoint.description, "status": endpoint.status}
+        | {"deliveries": counts[endpoint.id]}
+        for endpoint in endpoints
     ]
 
 
@@ -182,7 +178,7 @@ def send_test(tx: Tx, caller: Caller, endpoint_id: str) -> Delivery:
         due_at=at,
         max_attempts=WEBHOOK_ATTEMPTS if endpoint.status == EndpointStatus.ENABLED else 1,
     )
-    store.insert_delivery(tx, organization.id, row, last + 1, None, endpoint.generation)
+    store.insert_delivery(tx, organization.id, row, last + 1, None)
     return rules.present_delivery(row, organization.zone)
 
 
@@ -196,7 +192,7 @@ def retry(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Deliver
     """
     organization = caller.organization
     endpoint = rules.found(store.lock(tx, organization.id, endpoint_id))
-    row = store.lock_delivery(tx, organization.id, endpoint, delivery_id)
+    row = store.lock_delivery(tx, organization.id, endpoint_id, delivery_id)
     row = row or log.get_event(tx, organization.id, endpoint_id, delivery_id)
     if row is None:
         raise NotFound
@@ -205,7 +201,7 @@ def retry(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Deliver
     if row.status != DeliveryStatus.DEAD:
         raise Conflict("delivery_not_dead", NOT_DEAD)
     row = row._replace(max_attempts=row.max_attempts + 1)
-    row = store.queue_again(tx, organization.id, row, at=caller.at, generation=endpoint.generation)
+    row = store.queue_again(tx, organization.id, row, at=caller.at)
     return rules.present_delivery(row, organization.zone)
 
 
@@ -226,9 +222,9 @@ def redeliver(tx: Tx, caller: Caller, endpoint_id: str, request: DeliveryRedeliv
     endpoint = rules.found(store.lock(tx, organization.id, endpoint_id))
     rules.check_enabled(endpoint)
     event = _redeliverable(tx, caller, endpoint, request.event_id)
-    # From here on no worker makes a delivery of the event.
+    # From here on no worker makes a row of the event.
     following.lock_cursors(tx, [(organization.id, endpoint_id)])
-    return rules.present_delivery(_queue(tx, organization.id, endpoint, event, caller.at), organization.zone)
+    return rules.present_delivery(_queue(tx, organization.id, endpoint_id, event, caller.at), organization.zone)
 
 
 def _redeliverable(tx: Tx, caller: Caller, endpoint: EndpointRow, event_id: str) -> log.Event:
@@ -245,24 +241,23 @@ def _redeliverable(tx: Tx, caller: Caller, endpoint: EndpointRow, event_id: str)
     return event
 
 
-def _queue(tx: Tx, organization_id: str, endpoint: EndpointRow, event: log.Event, at: int) -> DeliveryRow:
-    """Queue the event: its row again, its part of a range of missed events, or a new row."""
-    delivery_id = rules.delivery_id(event.id, endpoint.id)
-    row = _get(tx, organization_id, endpoint, delivery_id, event_id=event.id)
+def _queue(tx: Tx, organization_id: str, endpoint_id: str, event: log.Event, at: int) -> DeliveryRow:
+    """Queue the row of the event again, or a new one. The workers make the row of an event that is not served yet."""
+    delivery_id = rules.delivery_id(event.id, endpoint_id)
+    row = store.lock_delivery(tx, organization_id, endpoint_id, delivery_id)
     if row is None:
-        again = rules.new_delivery(
-            endpoint.id, event.id, event.type, created_at=at, trigger=DeliveryTrigger.REDELIVER, due_at=at
-        )
-        store.insert_delivery(tx, organization_id, again, event.sequence, event.resource_id, endpoint.generation)
-        return again
-    locked = store.lock_delivery(tx, organization_id, endpoint, delivery_id)
-    row = locked or row
+        missing = log.get_event(tx, organization_id, endpoint_id, delivery_id, event_id=event.id)
+        if missing is not None and missing.status == DeliveryStatus.QUEUED:
+            return missing
+        created_at = at if missing is None else missing.created_at
+        row = rules.new_delivery(
+            endpoint_id, event.id, event.type, created_at=created_at, trigger=DeliveryTrigger.REDELIVER, due_at=at
+        )._replace(updated_at=at)
+        store.insert_delivery(tx, organization_id, row, event.sequence, event.resource_id)
+        return row
     if row.status == DeliveryStatus.QUEUED and not rules.is_waiting(row, at):
         return row
-    if locked is None:
-        recovering.recover_event(tx, organization_id, endpoint.id, event, at)
-        return log.get_event(tx, organization_id, endpoint.id, delivery_id, event_id=event.id) or row
-    again = locked._replace(
-        failure_reason=None, trigger=DeliveryTrigger.REDELIVER, max_attempts=locked.attempt_count + WEBHOOK_ATTEMPTS
+    row = row._replace(
+        failure_reason=None, trigger=DeliveryTrigger.REDELIVER, max_attempts=row.attempt_count + WEBHOOK_ATTEMPTS
     )
-    return store.queue_again(tx, organization_id, again, at=at, generation=endpoint.generation)
+    return store.queue_again(tx, organization_id, row, at=at)

@@ -101,10 +101,11 @@ def change(
 ) -> Endpoint:
     """Change fields of an endpoint and return it (decisions W2, W6).
 
-    Disabling fails its queued deliveries and all that are not queued yet, with a few rows for any number. A new list of
-    types holds for later events. Enabling clears its failures, starts the 72 hours again and publishes
-    `webhook.enabled` to the other endpoints. A new URL, new headers and enabling need the read scopes of all that the
-    endpoint may send (decision W17): its event types, and the types of its log, which `retry` and `recover` send again.
+    Disabling fails its queued deliveries, of which workers fail all beyond the first thousand, and later events get no
+    deliveries. A new list of types holds for later events. Enabling clears its failures, starts the 72 hours again and
+    publishes `webhook.enabled` to the other endpoints. A new URL, new headers and enabling need the read scopes of all
+    that the endpoint may send (decision W17): its event types, and the types of its log, which `retry` and `recover`
+    send again.
 
     Raises:
         InsufficientScope: the key may not read something that would be sent.
@@ -150,40 +151,26 @@ def _changed(caller: Caller, before: EndpointRow, request: WebhookEndpointChange
         )
     if request.status == WantedStatus.DISABLED and before.status != EndpointStatus.DISABLED:
         row = row._replace(**_switched_off(at))
-        row = rules.given_up(row, at) if before.status == EndpointStatus.ENABLED else row
     return row
 
 
 def _save(tx: Tx, caller: Caller, before: EndpointRow, row: EndpointRow) -> None:
     """Write the changed endpoint, and its place in the log."""
-    organization_id = caller.organization.id
-    was_on, is_on = (each.status == EndpointStatus.ENABLED for each in (before, row))
-    if was_on != is_on or row.event_types != before.event_types:
+    organization_id, at = caller.organization.id, caller.at
+    was_on, is_on = (endpoint.status == EndpointStatus.ENABLED for endpoint in (before, row))
+    former, types = set(rules.event_types(before)), set(rules.event_types(row))
+    if was_on != is_on or types != former:
         last = following.lock(tx, organization_id, row.id)
         if was_on and not is_on:
-            following.give_up(tx, organization_id, row.id, caller.at)
-            tx.flush()
-        _subscribe(tx, organization_id, before, row, last, caller.at)
+            following.disable(tx, organization_id, row.id, at)
+        following.unsubscribe(tx, organization_id, row.id, former - types, last)
+        missed_at = None if was_on and is_on else at
+        following.subscribe(tx, organization_id, row.id, types - former, last, missed_at)
         if is_on and not was_on:
-            following.resume(tx, organization_id, row.id, rules.event_types(row), last)
+            following.enable(tx, organization_id, row.id, types, last)
     store.save(tx, organization_id, row)
     if is_on and not was_on:
         _publish(tx, caller, EventType.WEBHOOK_ENABLED, row)
-
-
-def _subscribe(tx: Tx, organization_id: str, before: EndpointRow, row: EndpointRow, last: int, at: int) -> None:
-    """Let the new list of types hold for the events after that sequence."""
-    former, wanted = set(rules.event_types(before)), set(rules.event_types(row))
-    added, removed = wanted - former, former - wanted
-    if removed:
-        following.unsubscribe(tx, organization_id, row.id, removed, last)
-    following.subscribe(tx, organization_id, row.id, added, last)
-    if before.status == row.status == EndpointStatus.ENABLED:
-        return
-    if removed:
-        following.no_longer_miss(tx, organization_id, row.id, removed, last)
-    if row.status != EndpointStatus.ENABLED:
-        following.miss(tx, organization_id, row.id, added, last, at)
 
 
 def delete(tx: Tx, caller: Caller, endpoint_id: str) -> None:
@@ -194,11 +181,11 @@ def delete(tx: Tx, caller: Caller, endpoint_id: str) -> None:
     """
     row = _locked(tx, caller, endpoint_id)
     following.lock(tx, caller.organization.id, row.id)
-    following.forget(tx, caller.organization.id, row.id)
+    following.forget(tx, caller.organization.id, row.id, caller.at)
     current, old = store.secrets(tx, caller.organization.id, row.id)
     store.forget_secrets(tx, caller.organization.id, [*current, *(secret.id for secret in old)])
     at = _after(caller, row)
-    row = rules.given_up(row, caller.at)._replace(deleted_at=at, header_names=None, headers_sealed=None, updated_at=at)
+    row = row._replace(deleted_at=at, header_names=None, headers_sealed=None, updated_at=at)
     store.save(tx, caller.organization.id, row._replace(**_switched_off(at)))
 
 
@@ -221,10 +208,10 @@ def rotate_secret(tx: Tx, caller: Caller, endpoint_id: str, request: SecretRotat
     live = [secret for secret in old if secret.expires_at > at] if overlap_s else []
     rules.check_rotation(live, organization.zone)
     former = [*live, *(rules.OldSecret(secret_id, ends_at) for secret_id in current if overlap_s)]
-    kept = {secret.id for secret in former}
-    ended = [secret_id for secret_id in (*current, *(secret.id for secret in old)) if secret_id not in kept]
+    former_ids = {secret.id for secret in former}
+    ended = [secret_id for secret_id in (*current, *(secret.id for secret in old)) if secret_id not in former_ids]
     store.forget_secrets(tx, organization.id, ended)
-    for secret_id in kept.intersection(current):
+    for secret_id in former_ids.intersection(current):
         store.expire_secret(tx, organization.id, secret_id, ends_at)
     ends = ",".join(str(secret.expires_at) for secret in former)
     row = row._replace(secrets_expire_at=ends or None, updated_at=_after(caller, row))
@@ -289,5 +276,5 @@ def _new_secret(tx: Tx, caller: Caller, endpoint_id: str) -> str:
 
 
 def _publish(tx: Tx, caller: Caller, kind: EventType, row: EndpointRow) -> None:
-    shown = orjson.dumps(rules.present(row, caller.organization.zone, caller.at))
-    events.publish(tx, caller.organization, [NewEvent(kind, row.id, shown)], at=caller.at)
+    presented = orjson.dumps(rules.present(row, caller.organization.zone, caller.at))
+    events.publish(tx, caller.organization, [NewEvent(kind, row.id, presented)], at=caller.at)

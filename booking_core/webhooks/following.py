@@ -1,51 +1,49 @@
-"""The SQL of endpoints that follow the log of events: cursors, subscriptions and ranges of missed events.
+"""The SQL of endpoints that follow the log of events: cursors, periods of subscriptions, and queued deliveries.
 
 An event is, for an endpoint that subscribes to its type, one of these, and never two:
 
-- after the cursor, and to be sent: it has no row yet;
+- in an active period, after the cursor: it will be a delivery;
 - a row of `deliveries`;
-- in a range of events that the endpoint missed while it was disabled.
+- in a missed period, without a row: it occurred while the endpoint was disabled.
 
-Disabling, resuming and deleting an endpoint write a few rows, however many events wait. The transactions lock the
-endpoint, then its cursor, then the counters of the organization, under which events are published too: an event comes
-wholly before the change or wholly after it.
+Creating, disabling and enabling an endpoint, and changing its types, write a few rows, however many events wait. The
+transactions lock the endpoint, then its cursor, then the counters of the organization, under which events are published
+too: an event comes wholly before the change or wholly after it.
 """
 
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from sqlalchemy import BigInteger, and_, bindparam, case, delete, insert, null, or_, select, update
+from sqlalchemy import delete, select
 from sqlalchemy.engine import Dialect
-from sqlalchemy.sql import dml
 
+from booking_core.db import sql_files
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
-from booking_core.db.tables import (
-    Id,
-    counters,
-    webhook_cursors,
-    webhook_ranges,
-    webhook_recoveries,
-    webhook_subscriptions,
-)
-from booking_core.db.unit_of_work import InsertFromSelect, Update
+from booking_core.db.statements import Statement, as_json, rows_parameter
+from booking_core.db.tables import Id, counters, webhook_cursors, webhook_recoveries, webhook_subscriptions
+from booking_core.db.unit_of_work import Update
+from booking_core.models.webhooks import FailureReason
 from booking_core.records import events
 from booking_core.webhooks import store
+from booking_core.webhooks.claiming import MOVE
 
-_ENDPOINT: dict[str, Any] = {"organization_id": Id, "endpoint_id": Id}
-_ENDPOINT_AT = _ENDPOINT | {"at": BigInteger}
+FAILED_AT_ONCE = 1_000
+"""Queued deliveries that fail with their endpoint, in its transaction; a worker goes on with the others."""
 
-_last = bindparam("last", type_=BigInteger)
+_SQL = sql_files.load(__name__)
+DISABLE = tuple(_SQL.statement(name) for name in ("miss_all", "miss_rest", "end_active", "move_to_end"))
+END = _SQL.statement("forget_period"), _SQL.statement("end_period")
+FAIL_QUEUED = _SQL.statement("fail_queued")
 
 # Locks -----------------------------------------------------------------------------------------------------------
 
 
 def _lock(dialect: Dialect) -> Any:
-    wanted = rows_parameter(dialect, "wanted", _ENDPOINT).c
+    keys = rows_parameter(dialect, "keys", {"organization_id": Id, "endpoint_id": Id}).c
     cursor = webhook_cursors.c
     return (
         select(cursor.served_sequence)
-        .where(cursor.organization_id == wanted.organization_id, cursor.endpoint_id == wanted.endpoint_id)
+        .where(cursor.organization_id == keys.organization_id, cursor.endpoint_id == keys.endpoint_id)
         .order_by(cursor.organization_id, cursor.endpoint_id)
         .with_for_update(of=webhook_cursors, key_share=True)
     )
@@ -55,10 +53,10 @@ _LOCK = Statement(_lock)
 
 
 def lock_cursors(tx: Tx, endpoints: Iterable[tuple[str, str]]) -> None:
-    """Lock the cursors of endpoints that are locked already: a claim takes no more events for them."""
+    """Lock the cursors of endpoints that are locked already: no more of their events become deliveries."""
     if tx.dialect.name != "sqlite":
         with tx.no_autoflush():
-            tx.all(_LOCK, wanted=as_json({"organization_id": o, "endpoint_id": e} for o, e in sorted(endpoints)))
+            tx.all(_LOCK, keys=as_json({"organization_id": o, "endpoint_id": e} for o, e in sorted(endpoints)))
 
 
 def lock(tx: Tx, organization_id: str, endpoint_id: str) -> int:
@@ -67,10 +65,9 @@ def lock(tx: Tx, organization_id: str, endpoint_id: str) -> int:
     return events.lock_sequences(tx, {organization_id: (0, 0)})[organization_id][1]
 
 
-# Beginning and following ---------------------------------------------------------------------------------------------
+# Periods of subscriptions ----------------------------------------------------------------------------------------
 
 _FOLLOWED = Update("has_webhooks", counters, sets=("has_webhooks",), keys=("organization_id",))
-MOVE = Update("move_cursor", webhook_cursors, sets=("served_sequence",), keys=("organization_id", "endpoint_id"))
 
 
 def begin(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str], last: int) -> None:
@@ -86,8 +83,10 @@ def begin(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str]
     tx.update(_FOLLOWED, organization_id=organization_id, has_webhooks=True)
 
 
-def subscribe(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str], last: int) -> None:
-    """Subscribe the endpoint to the types, for the events after that sequence."""
+def subscribe(
+    tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str], last: int, missed_at: int | None = None
+) -> None:
+    """Begin a period of each type with the events after that sequence: of a disabled endpoint, a missed one."""
     for kind in sorted(types):
         tx.insert(
             webhook_subscriptions,
@@ -96,144 +95,52 @@ def subscribe(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[
             event_type=kind,
             from_sequence=last,
             until_sequence=None,
+            missed_at=missed_at,
         )
-
-
-def _of_types(dialect: Dialect, table: Any) -> Any:
-    """Return the condition for the rows of the given types that have no end yet."""
-    return and_(
-        *store.own(table),
-        table.c.until_sequence.is_(None),
-        in_rows(dialect, table.c.event_type, "types", "event_type"),
-    )
-
-
-def _ended(table: Any) -> tuple[Statement, Statement]:
-    """Return the statements that delete the rows that began at the last sequence, and end the others there."""
-    return (
-        Statement(lambda d: delete(table).where(_of_types(d, table), table.c.from_sequence >= _last)),
-        Statement(lambda d: update(table).where(_of_types(d, table)).values(until_sequence=_last)),
-    )
-
-
-_END_SUBSCRIPTIONS, _END_RANGES = _ended(webhook_subscriptions), _ended(webhook_ranges)
 
 
 def unsubscribe(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str], last: int) -> None:
-    """End the subscriptions of an enabled endpoint: events up to that sequence are still sent."""
-    _end(tx, _END_SUBSCRIPTIONS, organization_id, endpoint_id, types, last)
-
-
-def _end(
-    tx: Tx,
-    statements: tuple[Statement, ...],
-    organization_id: str,
-    endpoint_id: str,
-    types: Collection[str],
-    last: int,
-) -> None:
-    of_types = as_json({"event_type": kind} for kind in types)
-    for statement in statements:
-        tx.run(statement, organization_id=organization_id, endpoint_id=endpoint_id, types=of_types, last=last)
-
-
-def miss(tx: Tx, organization_id: str, endpoint_id: str, types: Iterable[str], last: int, at: int) -> None:
-    """Begin a range of missed events for types that a disabled endpoint subscribes to now."""
+    """End the open periods of the types: events up to that sequence are still sent, or were missed."""
     for kind in sorted(types):
-        tx.insert(
-            webhook_ranges,
-            organization_id=organization_id,
-            endpoint_id=endpoint_id,
-            event_type=kind,
-            from_sequence=last,
-            until_sequence=None,
-            missed_at=at,
-            recovering_at=None,
-        )
+        for statement in END:
+            tx.run(statement, organization_id=organization_id, endpoint_id=endpoint_id, event_type=kind, last=last)
 
 
-def no_longer_miss(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str], last: int) -> None:
-    """End the ranges of types that a disabled endpoint no longer subscribes to, or misses no longer."""
-    _end(tx, _END_RANGES, organization_id, endpoint_id, types, last)
-
-
-def resume(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str], last: int) -> None:
-    """End the ranges of a disabled endpoint, and let it follow the log after that sequence."""
-    no_longer_miss(tx, organization_id, endpoint_id, types, last)
+def enable(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str], last: int) -> None:
+    """End the missed periods of a disabled endpoint, and let it follow the log after that sequence."""
+    unsubscribe(tx, organization_id, endpoint_id, types, last)
+    subscribe(tx, organization_id, endpoint_id, types, last)
     tx.update(MOVE, organization_id=organization_id, endpoint_id=endpoint_id, served_sequence=last)
     tx.update(_FOLLOWED, organization_id=organization_id, has_webhooks=True)
 
 
-# Giving up -------------------------------------------------------------------------------------------------------
+def disable(tx: Tx, organization_id: str, endpoint_id: str, at: int) -> None:
+    """Let all events after the cursor of an endpoint, and later ones, be missed, and fail what is queued for it.
 
-
-def _missed(dialect: Dialect, name: str) -> dml.Insert:
-    """Return the statement that inserts the ranges of all events after the cursors of the endpoints."""
-    of = rows_parameter(dialect, name, _ENDPOINT_AT).c
-    s, c = webhook_subscriptions.c, webhook_cursors.c
-    values = {
-        "organization_id": s.organization_id,
-        "endpoint_id": s.endpoint_id,
-        "event_type": s.event_type,
-        "from_sequence": case((s.from_sequence > c.served_sequence, s.from_sequence), else_=c.served_sequence),
-        "until_sequence": s.until_sequence,
-        "missed_at": of.at,
-    }
-    selected = select(*values.values()).where(
-        c.organization_id == of.organization_id,
-        c.endpoint_id == of.endpoint_id,
-        s.organization_id == of.organization_id,
-        s.endpoint_id == of.endpoint_id,
-        or_(s.until_sequence.is_(None), s.until_sequence > c.served_sequence),
-    )
-    return insert(webhook_ranges).from_select(list(values), selected)
-
-
-def _no_recovery(dialect: Dialect, name: str) -> dml.Update:
-    """Return the statement that stops the recovery of the ranges of the endpoints."""
-    of, r = rows_parameter(dialect, name, _ENDPOINT_AT).c, webhook_ranges.c
-    return (
-        update(webhook_ranges)
-        .where(r.organization_id == of.organization_id, r.endpoint_id == of.endpoint_id, r.recovering_at.is_not(None))
-        .values(recovering_at=null(), missed_at=of.at)
-    )
-
-
-def _all_served(dialect: Dialect, name: str) -> dml.Update:
-    """Return the statement that moves the cursors to the end of the log."""
-    of, c = rows_parameter(dialect, name, _ENDPOINT_AT).c, webhook_cursors.c
-    last = select(counters.c.last_event_sequence).where(counters.c.organization_id == c.organization_id)
-    return (
-        update(webhook_cursors)
-        .where(c.organization_id == of.organization_id, c.endpoint_id == of.endpoint_id)
-        .values(served_sequence=last.scalar_subquery())
-    )
-
-
-_GIVE_UP = (
-    InsertFromSelect("missed", _missed),
-    InsertFromSelect("no_recovery", _no_recovery),
-    InsertFromSelect("all_served", _all_served),
-)
-
-
-def give_up(tx: Tx, organization_id: str, endpoint_id: str, at: int) -> None:
-    """Turn all events after the cursor of an endpoint into ranges of missed events, open to later events.
-
-    Its cursor and the sequences are locked. Queued deliveries are not touched: the endpoint's new generation fails
-    them.
+    The endpoint, its cursor and the sequences are locked.
     """
-    for target in _GIVE_UP:
-        tx.insert_from_select(target, organization_id=organization_id, endpoint_id=endpoint_id, at=at)
+    for statement in DISABLE:
+        tx.run(statement, organization_id=organization_id, endpoint_id=endpoint_id, at=at)
+    fail_queued(tx, organization_id, endpoint_id, FailureReason.ENDPOINT_DISABLED, at)
 
 
-_FORGET = tuple(
+def fail_queued(
+    tx: Tx, organization_id: str, endpoint_id: str, reason: str, at: int, *, limit: int = FAILED_AT_ONCE
+) -> int:
+    """Fail queued deliveries of an endpoint, at most `limit`, and return how many."""
+    return tx.run(
+        FAIL_QUEUED, organization_id=organization_id, endpoint_id=endpoint_id, reason=reason, at=at, limit=limit
+    )
+
+
+FORGET = tuple(
     Statement(delete(table).where(*store.own(table)))
-    for table in (webhook_cursors, webhook_subscriptions, webhook_ranges, webhook_recoveries)
+    for table in (webhook_cursors, webhook_subscriptions, webhook_recoveries)
 )
 
 
-def forget(tx: Tx, organization_id: str, endpoint_id: str) -> None:
-    """Delete the place of an endpoint in the log, and all that it missed."""
-    for statement in _FORGET:
+def forget(tx: Tx, organization_id: str, endpoint_id: str, at: int) -> None:
+    """Delete the place of a deleted endpoint in the log, and fail what is queued for it."""
+    for statement in FORGET:
         tx.run(statement, organization_id=organization_id, endpoint_id=endpoint_id)
+    fail_queued(tx, organization_id, endpoint_id, FailureReason.ENDPOINT_DELETED, at)

@@ -19,7 +19,7 @@ from booking_core.records.events import NewEvent
 from booking_core.records.outbox import OutboxKind
 from booking_core.webhooks import following, queue, rules, store
 from booking_core.webhooks.claiming import ClaimedDelivery
-from booking_core.webhooks.queue import FirstAttempt, LockedDeliveries
+from booking_core.webhooks.queue import LockedDeliveries
 from booking_core.webhooks.rules import DeliveryState, EndpointHealth, EndpointRow, LeasedDelivery
 
 log = logging.getLogger("booking.webhooks")
@@ -52,8 +52,8 @@ def record(
     disable_after_s: int = WEBHOOK_DISABLE_AFTER_S,
     jitter: Callable[[], float] = random.random,
 ) -> None:
-    """Record a batch of results: two statements on PostgreSQL, at most four when events are published, and one more
-    when first attempts are recorded after their lease.
+    """Record a batch of results: two statements on PostgreSQL, and a few more when events are published or endpoints
+    disabled.
 
     The attempt itself is always recorded. It changes its delivery and its endpoint only while its lease is the
     delivery's last: a worker that was stopped for a minute changes nothing that another worker has settled since.
@@ -65,24 +65,15 @@ def record(
     """
     if not results:
         return
-    locked = _locked(tx, [result.claimed for result in results])
+    locked = queue.lock(tx, (_key(result.claimed) for result in results))
     batch = _Batch(tx, locked, retry_delays_s, disable_after_s, jitter)
-    for result in sorted(results, key=lambda each: each.ended_at):
+    for result in sorted(results, key=lambda result: result.ended_at):
         batch.settle(result)
     batch.write()
 
 
-def _locked(tx: Tx, all_claimed: Sequence[ClaimedDelivery]) -> LockedDeliveries:
-    """Lock the deliveries, by their leases where they have no row. If their lease has expired since, they have one."""
-    held = {_key(each, each.lease_id) for each in all_claimed if each.lease_id}
-    rows = {_key(each, each.delivery_id) for each in all_claimed if not each.lease_id}
-    locked = LockedDeliveries().lock(tx, rows, leases=held)
-    late = [each for each in all_claimed if each.lease_id and each.attempt_id not in locked.first_attempts]
-    return locked.lock(tx, (_key(each, each.delivery_id) for each in late)) if late else locked
-
-
-def _key(claimed: ClaimedDelivery, row_id: str) -> queue.Key:
-    return claimed.organization_id, claimed.endpoint_id, row_id
+def _key(claimed: ClaimedDelivery) -> queue.Key:
+    return claimed.organization_id, claimed.endpoint_id, claimed.delivery_id
 
 
 def rescue_expired_leases(
@@ -92,7 +83,7 @@ def rescue_expired_leases(
     retry_delays_s: Sequence[int] = WEBHOOK_WAITS_S,
     jitter: Callable[[], float] = random.random,
 ) -> int:
-    """Queue deliveries again whose leases have expired, of at most 500 leases, and return how many.
+    """Queue deliveries again whose leases have expired, at most 500, and return how many.
 
     The attempt is made again at once and is not used up. The third expired lease in a row counts as a failure of the
     delivery, not of its endpoint: a delivery that crashes every worker is retried less often, and is dead in the end.
@@ -103,12 +94,10 @@ def rescue_expired_leases(
     expired = queue.expired_leases(tx) if only is None else only
     if not expired:
         return 0
-    locked = LockedDeliveries().lock(tx, expired, skip_locked=True)
+    locked = queue.lock(tx, expired, skip_locked=True)
     batch = _Batch(tx, locked, retry_delays_s, WEBHOOK_DISABLE_AFTER_S, jitter)
     for delivery in locked.deliveries.values():
         batch.rescue(delivery)
-    for first in locked.first_attempts.values():
-        batch.rescue(first.like, first)
     batch.write()
     return len(batch.settled)
 
@@ -118,8 +107,6 @@ class _Settled(NamedTuple):
 
     delivery: LeasedDelivery
     state: DeliveryState
-    first: FirstAttempt | None
-    """Its first attempt, which becomes a row with the delivery."""
     result: DeliveryResult | None
     """None: its lease has expired."""
     lost_leases: int = 0
@@ -129,15 +116,11 @@ class _Settled(NamedTuple):
         """Return the columns of the last response, which an expired lease keeps until it counts as a failure."""
         if self.result is not None:
             return {"last_response_status": self.result.response_status, "last_error": self.result.error}
-        kept = self.delivery if self.lost_leases else None
+        before = self.delivery if self.lost_leases else None
         return {
-            "last_response_status": kept and kept.last_response_status,
-            "last_error": kept and kept.last_error,
+            "last_response_status": before and before.last_response_status,
+            "last_error": before and before.last_error,
         }
-
-    @property
-    def generation(self) -> int:
-        return self.delivery.generation if self.state.status == DeliveryStatus.QUEUED else 0
 
 
 class _Batch:
@@ -157,7 +140,7 @@ class _Batch:
         self.disable_after_s = disable_after_s
         self.jitter = jitter
         self.settled: list[_Settled] = []
-        self.ats = {owner: each.instant(locked.at) for owner, each in locked.organizations.items()}
+        self.ats = {owner: row.instant(locked.at) for owner, row in locked.organizations.items()}
         """The present instant of each organization."""
         self.endpoints = dict(locked.endpoints)
         self.health: dict[Key, tuple[EndpointHealth, int]] = {}
@@ -165,19 +148,13 @@ class _Batch:
     def settle(self, result: DeliveryResult) -> None:
         """Keep the result of an attempt, and apply it to its delivery and its endpoint, unless another lease has
         followed."""
-        claimed = result.claimed
-        first = self.locked.first_attempts.get(claimed.attempt_id)
-        if first is not None:
-            delivery = first.like
-        else:
-            owner, columns = claimed.organization_id, _columns(result)
-            self.tx.update(queue.RESULT, organization_id=owner, id=claimed.attempt_id, **columns)
-            found = self.locked.deliveries.get((owner, claimed.delivery_id))
-            if found is None or found.lease_token != claimed.lease_token:
-                return
-            delivery = found
+        claimed, columns = result.claimed, _columns(result)
+        self.tx.update(queue.RESULT, organization_id=claimed.organization_id, id=claimed.attempt_id, **columns)
+        delivery = self.locked.deliveries.get((claimed.organization_id, claimed.delivery_id))
+        if delivery is None or delivery.lease_token != claimed.lease_token:
+            return
         state = self._after_failure(delivery) if result.error else rules.after_success(delivery, self._at(delivery))
-        self.settled.append(_Settled(delivery, state, first, result))
+        self.settled.append(_Settled(delivery, state, result))
         if rules.affects_endpoint(delivery):
             self._assess((delivery.organization_id, delivery.endpoint_id), result.error)
 
@@ -204,19 +181,16 @@ class _Batch:
             self.health[key] = health, hours
         self.endpoints[key] = row
 
-    def rescue(self, delivery: LeasedDelivery, first: FirstAttempt | None = None) -> None:
-        """Queue a delivery again whose lease has expired, or count the third expired lease as a failure.
-
-        A first attempt, which may have reached its receiver, gets its row without a result.
-        """
+    def rescue(self, delivery: LeasedDelivery) -> None:
+        """Queue a delivery again whose lease has expired, or count the third expired lease as a failure."""
         if delivery.lease_until is None or delivery.lease_until > self.locked.at:
             return
         lost_leases = delivery.lost_leases + 1
         if lost_leases >= rules.EXPIRED_LEASES_MAX:
-            self.settled.append(_Settled(delivery, self._after_failure(delivery), first, None))
+            self.settled.append(_Settled(delivery, self._after_failure(delivery), None))
         else:
             state = rules.after_expired_lease(delivery, self._at(delivery))
-            self.settled.append(_Settled(delivery, state, first, None, lost_leases))
+            self.settled.append(_Settled(delivery, state, None, lost_leases))
 
     # Writing ---------------------------------------------------------------------------------------------------
 
@@ -226,12 +200,12 @@ class _Batch:
         if disabled:
             following.lock_cursors(self.tx, disabled)
         new_events = self._new_events(disabled)
-        wanted = {owner: (0, len(of_owner)) for owner, of_owner in new_events.items()}
-        last = events.lock_sequences(self.tx, wanted) if wanted else {}
+        numbers = {owner: (0, len(of_owner)) for owner, of_owner in new_events.items()}
+        last = events.lock_sequences(self.tx, numbers) if numbers else {}
         self._write_deliveries(set(disabled))
         self._write_endpoints()
         for owner, endpoint_id in disabled:
-            following.give_up(self.tx, owner, endpoint_id, self.ats[owner])
+            following.disable(self.tx, owner, endpoint_id, self.ats[owner])
         for owner, of_owner in new_events.items():
             for sequence, event in enumerate(of_owner, start=last[owner][1] + 1):
                 events.append(self.tx, self.locked.organizations[owner], event, sequence=sequence, at=self.ats[owner])
@@ -239,61 +213,21 @@ class _Batch:
         self._log_ends(disabled)
 
     def _write_deliveries(self, disabled: set[Key]) -> None:
-        """Update deliveries that have rows. Insert the others with their first attempts, which leave their leases."""
-        first: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
-        ended: dict[str, list[FirstAttempt]] = {}
-        for each in self.settled:
-            delivery = each.delivery
-            if disabled and (delivery.organization_id, delivery.endpoint_id) in disabled:
-                each = each._replace(state=rules.after_disable(each.state, self._at(delivery)))
-            if each.first is None:
-                self._write_delivery(each)
-            else:
-                first[each.state.status == DeliveryStatus.SUCCEEDED].append(self._first_row(each, each.first))
-                ended.setdefault(each.first.lease.id, []).append(each.first)
-        for succeeded, rows in first.items():
-            queue.insert_first(self.tx, rows, succeeded=succeeded)
-        for of_lease in ended.values():
-            queue.settle_lease(self.tx, of_lease[0].lease, (each.attempt for each in of_lease))
-
-    def _write_delivery(self, each: _Settled) -> None:
-        self.tx.update(
-            queue.SETTLE,
-            organization_id=each.delivery.organization_id,
-            id=each.delivery.id,
-            **each.state._asdict(),
-            **each.last,
-            lost_leases=each.lost_leases,
-            generation=each.generation,
-            updated_at=self._at(each.delivery),
-            lease_token=None,
-            lease_until=None,
-        )
-
-    def _first_row(self, each: _Settled, first: FirstAttempt) -> dict[str, Any]:
-        """Return the row of a delivery and of its first attempt, which has a result unless its lease expired."""
-        lease, attempt, _ = first
-        state, result = each.state, each.result
-        row = {
-            "organization_id": lease.organization_id,
-            "delivery_id": rules.delivery_id(attempt.event_id, lease.endpoint_id),
-            "endpoint_id": lease.endpoint_id,
-            "event_id": attempt.event_id,
-            "event_type": attempt.event_type,
-            "event_sequence": attempt.sequence,
-            "resource_id": attempt.resource_id,
-            "last_attempt_at": lease.claimed_at,
-            "completed_at": state.completed_at,
-            "created_at": attempt.created_at,
-            "updated_at": self._at(each.delivery),
-            "attempt_id": attempt.attempt_id,
-            **(_columns(result) if result else dict.fromkeys(queue.RESULT.sets) | {"started_at": lease.claimed_at}),
-        }
-        if state.status == DeliveryStatus.SUCCEEDED:
-            del row["error"]
-        else:
-            row |= {**state._asdict(), "lost_leases": each.lost_leases, "generation": each.generation}
-        return row
+        for settled in self.settled:
+            delivery, state = settled.delivery, settled.state
+            if (delivery.organization_id, delivery.endpoint_id) in disabled:
+                state = rules.after_disable(state, self._at(delivery))
+            self.tx.update(
+                queue.SETTLE,
+                organization_id=delivery.organization_id,
+                id=delivery.id,
+                **state._asdict(),
+                **settled.last,
+                lost_leases=settled.lost_leases,
+                updated_at=self._at(delivery),
+                lease_token=None,
+                lease_until=None,
+            )
 
     def _write_endpoints(self) -> None:
         for (owner, endpoint_id), row in sorted(self.endpoints.items()):
@@ -317,7 +251,7 @@ class _Batch:
             if health is EndpointHealth.FAILING and not self.locked.endpoints[key].warned_hours:
                 since = self.locked.organizations[key[0]].zone.iso(rules.failing_since(self.endpoints[key]))
                 add(key, EventType.WEBHOOK_FAILING, failing_since=since)
-        for delivery in (each.delivery for each in self._dead()):
+        for delivery in (settled.delivery for settled in self._dead()):
             if _is_published(delivery):
                 names = {"delivery_id": delivery.id, "event_id": delivery.event_id, "event_type": delivery.event_type}
                 add((delivery.organization_id, delivery.endpoint_id), EventType.WEBHOOK_DELIVERY_DEAD, **names)
@@ -326,8 +260,8 @@ class _Batch:
         return dict(sorted(new_events.items()))
 
     def _dead(self) -> list[_Settled]:
-        """Return the deliveries whose last attempt has failed, which is never their first."""
-        return [each for each in self.settled if each.state.status == DeliveryStatus.DEAD]
+        """Return the deliveries whose last attempt has failed."""
+        return [settled for settled in self.settled if settled.state.status == DeliveryStatus.DEAD]
 
     def _present(self, key: Key) -> bytes:
         zone = self.locked.organizations[key[0]].zone

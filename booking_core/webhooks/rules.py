@@ -104,10 +104,6 @@ class EndpointRow(NamedTuple):
     warned_hours: int = 0
     secrets_expire_at: str | None = None
     """The ends of former secrets, which may be past, separated by commas in any order."""
-    generation: int = 0
-    """Queued deliveries of an earlier generation are failed: see `as_given_up`."""
-    given_up_at: int | None = None
-    """The instant of the change of generation."""
     deleted_at: int | None = None
     header_names: str | None = None
     """A JSON array."""
@@ -325,7 +321,7 @@ def present_delivery(row: DeliveryRow, zone: Zone) -> dict[str, Any]:
         "completed_at": iso(row.completed_at),
         "last_response_status": row.last_response_status,
         "last_error": row.last_error,
-        "attempts": [each | {"started_at": zone.iso(each["started_at"])} for each in _attempts(row)],
+        "attempts": [attempt | {"started_at": zone.iso(attempt["started_at"])} for attempt in _attempts(row)],
         "created_at": zone.iso(row.created_at),
         "updated_at": zone.iso(row.updated_at),
     }
@@ -333,8 +329,8 @@ def present_delivery(row: DeliveryRow, zone: Zone) -> dict[str, Any]:
 
 def _attempts(row: DeliveryRow) -> list[dict[str, Any]]:
     """Return the attempts, the oldest first."""
-    found = sorted(orjson.loads(f"[{row.attempts or ''}]"), key=lambda values: values[1])
-    return [dict(zip(ATTEMPT, values, strict=True)) for values in found]
+    attempts = sorted(orjson.loads(f"[{row.attempts or ''}]"), key=lambda values: values[1])
+    return [dict(zip(ATTEMPT, values, strict=True)) for values in attempts]
 
 
 def is_manual(failure_reason: str | None) -> bool:
@@ -357,7 +353,6 @@ class LeasedDelivery(NamedTuple):
     lease_token: str | None
     lease_until: int | None
     lost_leases: int
-    generation: int = 0
     status: str = DeliveryStatus.QUEUED
     failure_reason: str | None = None
     trigger: str = DeliveryTrigger.EVENT
@@ -365,14 +360,6 @@ class LeasedDelivery(NamedTuple):
     max_attempts: int = WEBHOOK_ATTEMPTS
     last_response_status: int | None = None
     last_error: str | None = None
-
-
-def as_given_up(delivery: LeasedDelivery, endpoint: EndpointRow) -> LeasedDelivery:
-    """Return the delivery, as failed when it was queued before its endpoint was disabled or deleted."""
-    if delivery.status != DeliveryStatus.QUEUED or delivery.generation == endpoint.generation:
-        return delivery
-    reason = FailureReason.ENDPOINT_DELETED if endpoint.deleted_at is not None else FailureReason.ENDPOINT_DISABLED
-    return delivery._replace(status=DeliveryStatus.FAILED, failure_reason=reason)
 
 
 class DeliveryState(NamedTuple):
@@ -447,14 +434,9 @@ def endpoint_after_failure(row: EndpointRow, at: int, *, timed_out: bool) -> End
     )
 
 
-def given_up(row: EndpointRow, at: int) -> EndpointRow:
-    """Fail the queued deliveries of the endpoint."""
-    return row._replace(generation=row.generation + 1, given_up_at=at)
-
-
 def disabled(row: EndpointRow, at: int) -> EndpointRow:
     """Disable the endpoint because of its failures."""
-    return given_up(row, at)._replace(
+    return row._replace(
         status=EndpointStatus.AUTO_DISABLED,
         disabled_at=at,
         disabled_reason=DisabledReason.DELIVERY_FAILURES,

@@ -22,8 +22,7 @@ from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints, webhook_secrets, webhook_subscriptions
 from booking_core.db.unit_of_work import Update
-from booking_core.models.webhooks import DeliveryStatus, FailureReason
-from booking_core.webhooks import rules
+from booking_core.models.webhooks import DeliveryStatus
 from booking_core.webhooks.rules import ATTEMPT, DeliveryRow, EndpointRow, OldSecret
 
 ORGANIZATION_ID = bindparam("organization_id", type_=Id)
@@ -180,9 +179,9 @@ def insert_secret(
 
 def secrets(tx: Tx, organization_id: str, endpoint_id: str) -> tuple[list[str], list[OldSecret]]:
     """Return the id of the current secret, as a list, and the old secrets with their expiry."""
-    found = tx.all(_OLD_SECRETS, organization_id=organization_id, endpoint_id=endpoint_id)
-    current = [secret_id for secret_id, expires_at in found if expires_at is None]
-    return current, [OldSecret(*row) for row in found if row[1] is not None]
+    rows = tx.all(_OLD_SECRETS, organization_id=organization_id, endpoint_id=endpoint_id)
+    current = [secret_id for secret_id, expires_at in rows if expires_at is None]
+    return current, [OldSecret(*row) for row in rows if row[1] is not None]
 
 
 def expire_secret(tx: Tx, organization_id: str, secret_id: str, at: int) -> None:
@@ -200,9 +199,9 @@ def forget_secrets(tx: Tx, organization_id: str, secret_ids: Iterable[str]) -> N
 
 def attempts_of(delivery: Any) -> ColumnElement[str]:
     """Select all attempts of the delivery as text for `rules.DeliveryRow`."""
-    shown = json_values(*(attempts.c[name] for name in ATTEMPT))
+    values = json_values(*(attempts.c[name] for name in ATTEMPT))
     return (
-        select(func.aggregate_strings(shown, _COMMA))
+        select(func.aggregate_strings(values, _COMMA))
         .where(attempts.c.organization_id == ORGANIZATION_ID, attempts.c.delivery_id == delivery.c.id)
         .scalar_subquery()
     )
@@ -217,9 +216,7 @@ _NAMED = deliveries.c.id == func.coalesce(
 )
 SHOWN = [deliveries.c[name] for name in DeliveryRow._fields if name != "attempts"]
 """The columns of `rules.DeliveryRow` without its attempts."""
-_DELIVERY = select(*SHOWN, attempts_of(deliveries).label("attempts"), deliveries.c.generation).where(
-    *own(deliveries), _NAMED
-)
+_DELIVERY = select(*SHOWN, attempts_of(deliveries).label("attempts")).where(*own(deliveries), _NAMED)
 GET_DELIVERY = Statement(_DELIVERY)
 LOCK_DELIVERY = Statement(_DELIVERY.with_for_update(of=deliveries, key_share=True))
 _QUEUE = Update(
@@ -233,7 +230,6 @@ _QUEUE = Update(
         "next_attempt_at",
         "completed_at",
         "updated_at",
-        "generation",
         "lease_token",
         "lease_until",
         "lost_leases",
@@ -242,24 +238,16 @@ _QUEUE = Update(
 
 
 def get_delivery(
-    tx: Tx, organization_id: str, endpoint: EndpointRow, delivery_id: str, *, statement: Statement = GET_DELIVERY
+    tx: Tx, organization_id: str, endpoint_id: str, delivery_id: str, *, statement: Statement = GET_DELIVERY
 ) -> DeliveryRow | None:
     """Return the row of a delivery, by its own id or by the id of any of its attempts."""
-    row = tx.first(statement, organization_id=organization_id, endpoint_id=endpoint.id, id=delivery_id)
-    return shown_delivery(row[:-1], row[-1], endpoint) if row else None
+    row = tx.first(statement, organization_id=organization_id, endpoint_id=endpoint_id, id=delivery_id)
+    return DeliveryRow._make(row) if row else None
 
 
-def lock_delivery(tx: Tx, organization_id: str, endpoint: EndpointRow, delivery_id: str) -> DeliveryRow | None:
+def lock_delivery(tx: Tx, organization_id: str, endpoint_id: str, delivery_id: str) -> DeliveryRow | None:
     """Lock one delivery of an endpoint that is locked already."""
-    return get_delivery(tx, organization_id, endpoint, delivery_id, statement=LOCK_DELIVERY)
-
-
-def shown_delivery(row: Row, generation: int, endpoint: EndpointRow) -> DeliveryRow:
-    """Return the delivery as the API shows it: failed when it was queued before its endpoint was disabled."""
-    delivery = DeliveryRow._make(row)
-    if delivery.status != DeliveryStatus.QUEUED or generation == endpoint.generation:
-        return delivery
-    return rules.failed(delivery, FailureReason.ENDPOINT_DISABLED, endpoint.given_up_at or endpoint.updated_at)
+    return get_delivery(tx, organization_id, endpoint_id, delivery_id, statement=LOCK_DELIVERY)
 
 
 _EMPTY = frozenset(
@@ -273,7 +261,6 @@ def insert_delivery(
     row: DeliveryRow,
     sequence: int,
     resource_id: str | None,
-    generation: int,
 ) -> None:
     """Insert a delivery that was never tried. Columns without a value are left out: each is parsed, row by row."""
     columns = {name: value for name, value in row._asdict().items() if name not in _EMPTY}
@@ -282,17 +269,16 @@ def insert_delivery(
         organization_id=organization_id,
         event_sequence=sequence,
         resource_id=resource_id,
-        generation=generation,
         **columns,
     )
 
 
-def queue_again(tx: Tx, organization_id: str, row: DeliveryRow, *, at: int, generation: int) -> DeliveryRow:
+def queue_again(tx: Tx, organization_id: str, row: DeliveryRow, *, at: int) -> DeliveryRow:
     """Queue a delivery for an attempt at that instant, and return it."""
     row = row._replace(
         status=DeliveryStatus.QUEUED, next_attempt_at=at, completed_at=None, updated_at=max(at, row.updated_at)
     )
-    fresh = {"generation": generation, "lease_token": None, "lease_until": None, "lost_leases": 0}
-    changed = {name: getattr(row, name) for name in _QUEUE.sets if name not in fresh}
-    tx.update(_QUEUE, organization_id=organization_id, id=row.id, **changed, **fresh)
+    no_lease = {"lease_token": None, "lease_until": None, "lost_leases": 0}
+    changed = {name: getattr(row, name) for name in _QUEUE.sets if name not in no_lease}
+    tx.update(_QUEUE, organization_id=organization_id, id=row.id, **changed, **no_lease)
     return row

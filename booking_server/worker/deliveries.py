@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import webhook_verify
 from booking_core.base.clock import SECOND
@@ -42,14 +42,6 @@ class Sender(Protocol):
     async def close(self) -> None: ...
 
 
-class _Running(NamedTuple):
-    """An attempt that was claimed and is not settled."""
-
-    attempt_id: str
-    task: asyncio.Task[int | None]
-    """Returns the end of the attempt; None: it has no result."""
-
-
 class Pauses:
     """The pauses after the claims of this process, by the loop's clock in seconds.
 
@@ -79,9 +71,7 @@ class DeliveryLoop:
         self._turns = turns
         self._changed = asyncio.Event()
         self._pauses = Pauses()
-        self._tasks: set[asyncio.Task[int | None]] = set()
-        self._running: dict[str, _Running] = {}
-        """By delivery its attempt, until no claim can have seen it as one in flight."""
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def wake(self) -> None:
         """Let the loop look for due deliveries now."""
@@ -152,56 +142,29 @@ class DeliveryLoop:
 
     async def _start(self, claimed: Sequence[ClaimedDelivery]) -> None:
         """Start the attempts, some at a time: between them the loop goes on with the transactions that it waits for."""
-        # Those that were recorded before the claim beside this began. A claim that has returned may still name them.
-        settled = self._queue.take_settled()
-        for count, each in enumerate(claimed, start=1):
-            self._start_one(each)
+        for count, delivery in enumerate(claimed, start=1):
+            task = asyncio.create_task(self._attempt(delivery))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
             if count % STARTED_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        for each in settled:
-            if self._running[each.delivery_id].attempt_id == each.attempt_id:
-                del self._running[each.delivery_id]
 
-    def _start_one(self, claimed: ClaimedDelivery) -> None:
-        """Start an attempt, after the earlier attempt about the same resource (decision W13)."""
-        before = self._running.get(claimed.after) if claimed.after else None
-        task = asyncio.create_task(self._attempt(claimed, before))
-        self._running[claimed.delivery_id] = _Running(claimed.attempt_id, task)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _attempt(self, claimed: ClaimedDelivery, before: _Running | None) -> int | None:
-        """Make an attempt and return when it ended; None without a result.
-
-        An attempt that follows another is made and dated after the other's end. If the other has no result, its lease
-        expires.
-        """
-        if not claimed.after:
-            return await self._send(claimed, claimed.at)
-        ended_at = await before.task if before else None
-        if ended_at is None:
-            self._queue.abandon(claimed)
-            return None
-        return await self._send(claimed, max(claimed.at, ended_at))
-
-    async def _send(self, claimed: ClaimedDelivery, at: int) -> int | None:
-        """Send a delivery, keep the result, and return when the attempt ended; None when it could not be sent."""
+    async def _attempt(self, claimed: ClaimedDelivery) -> None:
+        """Send a delivery and keep the result."""
         try:
-            sent = await self._sender.send(claimed.url, signed_headers(claimed, at), claimed.body)
+            sent = await self._sender.send(claimed.url, signed_headers(claimed), claimed.body)
         except Exception:  # a bug of this service: the lease expires, and the third time the attempt counts as failed
             log.exception("the attempt %s could not be made", claimed.attempt_id)
             self._queue.abandon(claimed)
-            return None
-        result = _result(claimed, at, sent)
-        self._queue.add_result(result)
+            return
+        self._queue.add_result(_result(claimed, sent))
         self._changed.set()
-        return result.ended_at
 
 
-def _result(claimed: ClaimedDelivery, at: int, sent: Sent) -> DeliveryResult:
+def _result(claimed: ClaimedDelivery, sent: Sent) -> DeliveryResult:
     return DeliveryResult(
         claimed=claimed,
-        started_at=at,
+        started_at=claimed.at,
         duration_ms=sent.duration_ms,
         response_status=sent.status,
         response_excerpt=sent.excerpt,
@@ -209,14 +172,13 @@ def _result(claimed: ClaimedDelivery, at: int, sent: Sent) -> DeliveryResult:
     )
 
 
-def signed_headers(claimed: ClaimedDelivery, at: int | None = None) -> list[tuple[str, str]]:
+def signed_headers(claimed: ClaimedDelivery) -> list[tuple[str, str]]:
     """Return the contract's headers of an attempt, and the headers of Standard Webhooks (decision W14).
 
-    They are dated at the instant, by default the instant of the claim. The client's headers come last and have other
-    names. The trace context of the event is not signed: it does not describe the event, and each attempt is a separate
-    span.
+    They are dated at the instant of the claim. The client's headers come last and have other names. The trace context
+    of the event is not signed: it does not describe the event, and each attempt is a separate span.
     """
-    timestamp, signer = (claimed.at if at is None else at) // SECOND, _signer(claimed.secrets)
+    timestamp, signer = claimed.at // SECOND, _signer(claimed.secrets)
     return [
         ("Content-Type", "application/json"),
         ("User-Agent", USER_AGENT),

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from booking_core import webhooks
-from booking_core.base import tokens
 from booking_core.base.clock import MINUTE, SECOND, has_passed
 from booking_core.base.context import Installation
 from booking_core.base.errors import BookingError, Unavailable, is_outage
@@ -97,9 +96,7 @@ class DeliveryQueue:
         self._database = database
         self._installation = installation
         self._slots = Slots()
-        self._worker = tokens.new_id()
         self._results: list[DeliveryResult] = []
-        self._settled: list[ClaimedDelivery] = []
         self._rescued_at = 0
         self.attempts: Counter[str] = Counter()
         """The attempts by their outcome, `succeeded` or the error, for metrics."""
@@ -131,9 +128,7 @@ class DeliveryQueue:
         now, lease_s = self._database.clock(), webhooks.lease_s(self._settings.webhook_deadline_s)
         self._resting = {each: until for each, until in self._resting.items() if now < until <= now + REST}
         limits = self._slots.limits(full=self._resting)
-        claimed = await self._write(
-            lambda tx: webhooks.claim(tx, self._installation, **limits, worker=self._worker, lease_s=lease_s)
-        )
+        claimed = await self._write(lambda tx: webhooks.claim(tx, self._installation, **limits, lease_s=lease_s))
         for each in claimed:
             self._slots.take(each)
         return claimed
@@ -145,12 +140,7 @@ class DeliveryQueue:
 
     def abandon(self, claimed: ClaimedDelivery) -> None:
         """Free the slot of an attempt without a result: its lease expires, and it is rescued."""
-        self._release(claimed)
-
-    def take_settled(self) -> list[ClaimedDelivery]:
-        """Return the attempts that were recorded, parked or abandoned since the last call."""
-        settled, self._settled = self._settled, []
-        return settled
+        self._slots.release(claimed)
 
     async def record(self) -> None:
         """Record all results in one transaction; keep them for the next call when the database is unavailable.
@@ -172,7 +162,7 @@ class DeliveryQueue:
             self._keep(results)
             raise
         for result in results:
-            self._release(result.claimed)
+            self._slots.release(result.claimed)
         return True
 
     async def _record_each(self, results: list[DeliveryResult]) -> None:
@@ -200,7 +190,7 @@ class DeliveryQueue:
                 self._keep([result])
             else:
                 self._tries.pop(result.claimed.attempt_id, None)
-                self._release(result.claimed)
+                self._slots.release(result.claimed)
         if last:
             raise last
 
@@ -216,10 +206,6 @@ class DeliveryQueue:
         text = "the result of attempt %s of delivery %s to endpoint %s cannot be recorded (parked so far: %d)"
         subject = (claimed.attempt_id, claimed.delivery_id, claimed.endpoint_id)
         log.error(text, *subject, self.parked, exc_info=error)
-
-    def _release(self, claimed: ClaimedDelivery) -> None:
-        self._slots.release(claimed)
-        self._settled.append(claimed)
 
     def _keep(self, results: list[DeliveryResult]) -> None:
         """Keep results for the next call of `record`, in the order of their ends."""

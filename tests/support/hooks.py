@@ -18,8 +18,7 @@ from booking_core.models.pages import Order
 from booking_core.models.webhooks import AttemptError, WantedStatus, WebhookEndpointChange
 from booking_core.records import events
 from booking_core.records.events import NewEvent
-from booking_core.webhooks import ClaimedDelivery, DeliveryResult, following, log, queue, recovering, store
-from booking_core.webhooks.queue import Lease
+from booking_core.webhooks import ClaimedDelivery, DeliveryResult, claiming, following, log, store
 from support.receivers import wait_until
 from support.world import World
 from webhook_verify import generate_secret
@@ -33,19 +32,17 @@ SELECT min(CASE WHEN k.next_send_at > due.at THEN k.next_send_at ELSE due.at END
     SELECT d.organization_id, d.endpoint_id, d.next_attempt_at AS at
       FROM deliveries d
       JOIN webhook_endpoints e ON e.organization_id = d.organization_id AND e.id = d.endpoint_id
-     WHERE d.status = 'queued' AND d.lease_until IS NULL AND d.generation = e.generation
+     WHERE d.status = 'queued' AND d.lease_until IS NULL
      UNION ALL
     SELECT c.organization_id, c.endpoint_id, v.created_at
       FROM webhook_cursors c
       JOIN webhook_endpoints e ON e.organization_id = c.organization_id AND e.id = c.endpoint_id
       JOIN webhook_subscriptions s ON s.organization_id = c.organization_id AND s.endpoint_id = c.endpoint_id
       JOIN events v ON v.organization_id = c.organization_id AND v.type = s.event_type
-     WHERE e.status = 'enabled' AND v.sequence > c.served_sequence AND v.sequence > s.from_sequence
-       AND v.sequence <= coalesce(s.until_sequence, v.sequence)
+     WHERE e.status = 'enabled' AND s.missed_at IS NULL AND v.sequence > c.served_sequence
+       AND v.sequence > s.from_sequence AND v.sequence <= coalesce(s.until_sequence, v.sequence)
      UNION ALL
-    SELECT NULL, NULL, lease_until FROM deliveries WHERE lease_until IS NOT NULL
-     UNION ALL
-    SELECT NULL, NULL, lease_until FROM webhook_leases) due
+    SELECT NULL, NULL, lease_until FROM deliveries WHERE lease_until IS NOT NULL) due
   LEFT JOIN webhook_cursors k ON k.organization_id = due.organization_id AND k.endpoint_id = due.endpoint_id
 """)
 )
@@ -61,27 +58,14 @@ def follow(world: World, endpoint_id: str, *types: str, status: str = "enabled")
         last = events.lock_sequences(tx, {world.org: (0, 0)})[world.org][1]
         following.begin(tx, world.org, endpoint_id, types, last)
         if status != "enabled":
-            following.miss(tx, world.org, endpoint_id, types, last, world.clock())
+            following.disable(tx, world.org, endpoint_id, world.clock())
 
     world.database.write(work)
 
 
 def queue_rows(world: World) -> None:
     """Make a queued row of each delivery that is still only an event after its endpoint's cursor."""
-
-    def work(tx: Tx) -> None:
-        for row in world.rows(tables.webhook_endpoints):
-            endpoint = store.get(tx, world.org, row["id"])
-            if endpoint is None or endpoint.status != "enabled":
-                continue
-            found = log.stretches(tx, world.org, row["id"])
-            stretches = [each for each in found if each.missed_at is None and each.in_flight is None]
-            waiting = log.find_events(tx, world.org, row["id"], stretches, Order.ASC, 10_000)
-            recovering._insert_rows(tx, world.org, endpoint, waiting)
-            last = events.lock_sequences(tx, {world.org: (0, 0)})[world.org][1]
-            tx.update(following.MOVE, organization_id=world.org, endpoint_id=row["id"], served_sequence=last)
-
-    world.database.write(work)
+    world.database.write(lambda tx: claiming.fill(tx, ahead=10_000, limit=10_000))
 
 
 @dataclass
@@ -229,49 +213,24 @@ class Hooks:
         return sorted(found, key=lambda row: row["event_sequence"])
 
     def _log(self, tx: Tx, endpoint_id: str) -> list[dict[str, Any]]:
-        endpoint = store.get(tx, self.world.org, endpoint_id)
-        found = self._in_flight(endpoint_id) | {row["event_sequence"]: row for row in self.rows(endpoint_id)}
-        if endpoint is None:
-            return list(found.values())
+        rows = {row["event_sequence"]: row for row in self.rows(endpoint_id)}
+        if store.get(tx, self.world.org, endpoint_id) is None:
+            return list(rows.values())
         stretches = log.stretches(tx, self.world.org, endpoint_id)
-        every, types = (0, log.END), list(EventType)
-        shown = log.find_events(tx, self.world.org, endpoint_id, stretches, Order.ASC, 10_000)
-        shown += log.find_rows(tx, self.world.org, endpoint, types, every, Order.ASC, 10_000, None)
-        return [
-            found.get(sequence, {"event_sequence": sequence})
-            | {k: v for k, v in row._asdict().items() if k != "attempts"}
-            for sequence, row in shown
-        ]
-
-    def leases(self, endpoint_id: str | None = None) -> list[Lease]:
-        """Return the leases of first attempts in flight."""
-        rows = self.world.rows(tables.webhook_leases)
-        found = [queue.from_row([row[column.name] for column in queue.COLUMNS]) for row in rows]
-        return [each for each in found if endpoint_id in (None, each.endpoint_id)]
-
-    def _in_flight(self, endpoint_id: str) -> dict[int, dict[str, Any]]:
-        """Return the deliveries in flight that have no row yet, by the sequence of their event."""
-        return {
-            attempt.sequence: lease.delivery(attempt)._asdict()
-            | {"event_sequence": attempt.sequence, "resource_id": attempt.resource_id}
-            for lease in self.leases(endpoint_id)
-            for attempt in lease.attempts
+        missing = log.find_events(tx, self.world.org, endpoint_id, stretches, Order.ASC, 10_000)
+        without_row = {
+            event.sequence: {"event_sequence": event.sequence} | stretch.delivery(event, endpoint_id)._asdict()
+            for stretch, event in missing
         }
+        return [*(without_row | rows).values()]
 
     def delivery(self, delivery_id: str | None = None) -> dict[str, Any]:
         (row,) = [row for row in self.deliveries() if delivery_id in (None, row["id"])]
         return row
 
     def attempts(self) -> list[dict[str, Any]]:
-        """Return the attempts in the order of their numbers, including attempts in flight without a row."""
-        in_flight = [
-            dict.fromkeys(column.name for column in tables.attempts.c)
-            | {"organization_id": lease.organization_id, "id": attempt.attempt_id, "number": 1, "trigger": "scheduled"}
-            | {"delivery_id": lease.delivery(attempt).id, "started_at": lease.claimed_at}
-            for lease in self.leases()
-            for attempt in lease.attempts
-        ]
-        return sorted([*self.world.rows(tables.attempts), *in_flight], key=lambda row: row["number"])
+        """Return the attempts in the order of their numbers."""
+        return sorted(self.world.rows(tables.attempts), key=lambda row: row["number"])
 
     def row(self, endpoint_id: str) -> dict[str, Any]:
         return self.world.row(tables.webhook_endpoints, endpoint_id)

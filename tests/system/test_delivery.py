@@ -166,11 +166,10 @@ def kill_in_turn(crew: Sequence[Worker], opened: Sequence[Receiver]) -> None:
 
 
 def queued(url: str) -> int:
-    """Return the number of deliveries that are queued, of leases of such in flight, and of events of the log still."""
+    """Return the number of queued deliveries, and of events that are no deliveries yet."""
     with connect(url) as connection:
         query = """
             SELECT (SELECT count(*) FROM deliveries WHERE status = 'queued')
-                 + (SELECT count(*) FROM webhook_leases)
                  + (SELECT count(*) FROM webhook_cursors c
                       JOIN webhook_subscriptions s
                         ON s.organization_id = c.organization_id AND s.endpoint_id = c.endpoint_id

@@ -349,9 +349,9 @@ BUGS_ELSEWHERE: dict[Act, dict[str, Patch]] = {
     },
     key_with_another_scope: {"the scopes of an API key exist": instead("organizations.keys.checked_scopes", frozenset)},
     switch_off: {
-        "no delivery is queued for a disabled endpoint": instead("webhooks.rules.given_up", lambda row, _: row),
-        "an endpoint has its place in the log, and misses what occurs while it is disabled": forgotten(
-            "webhooks.following.give_up"
+        "no delivery is queued for a disabled endpoint": forgotten("webhooks.following.fail_queued"),
+        "an endpoint has its place in the log, and misses what occurs while it is disabled": instead(
+            "webhooks.following.DISABLE", ()
         ),
     },
     eleven_endpoints: {"an organization has at most 10 endpoints": forgotten("webhooks.rules.check_limit")},

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from booking_cli.client import api_client
+from booking_cli.commands.webhooks.explanation import explain
 from booking_cli.framework import event_types
 from booking_cli.framework.arguments import event_type as parse_event_type
 from booking_cli.framework.arguments import identifier
@@ -105,16 +106,18 @@ def _creation(delivery: Mapping[str, Any]) -> tuple[datetime, str]:
 
 @command(app, "show", shape="delivery")
 def show(cli: Cli, endpoint_id: EndpointId, delivery_id: DeliveryId) -> None:
-    """Show a delivery with its attempts.
+    """Show a delivery with its attempts, and a sentence with its result, or the reason why it waits.
 
     Examples:
         booking webhooks deliveries show 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 0190f3c4-02f1-7d5e-8a3b-5c1e9f7a2d44 -o json
     """  # noqa: E501
     with api_client.connect(cli) as client:
         delivery = api_client.get(client, f"webhooks/{endpoint_id}/deliveries/{delivery_id}")
-    if not cli.render.is_default_table:
+        explanation = explain(client, delivery) if cli.render.is_default_table else None
+    if explanation is None:
         cli.render.one(delivery)
         return
+    cli.render.heading(explanation)
     attempts = delivery.pop("attempts")
     cli.render.one(delivery)
     cli.render.text("")

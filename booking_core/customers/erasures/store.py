@@ -19,7 +19,6 @@ from sqlalchemy import (
     null,
     or_,
     select,
-    union_all,
     update,
 )
 from sqlalchemy.engine import Dialect
@@ -319,26 +318,19 @@ _EVENTS = Scan(
 
 
 def _deliveries(dialect: Dialect) -> Any:
-    """Select the deliveries of events, by a look-up for each endpoint of the organization, and the leases of first
-    attempts that may be about the events."""
+    """Select the deliveries of events, by a look-up for each endpoint of the organization."""
     rows = rows_parameter(dialect, "wanted", {"type": Text, "sequence": BigInteger})
-    endpoints, deliveries, leases = tables.webhook_endpoints.c, tables.deliveries.c, tables.webhook_leases.c
-    in_flight = and_(
-        leases.organization_id == OWNER,
-        leases.first_sequence <= rows.c.sequence,
-        leases.last_sequence >= rows.c.sequence,
-    )
+    endpoints, deliveries = tables.webhook_endpoints.c, tables.deliveries.c
     of_event = and_(
         deliveries.organization_id == endpoints.organization_id,
         deliveries.endpoint_id == endpoints.id,
         deliveries.event_type == rows.c.type,
         deliveries.event_sequence == rows.c.sequence,
     )
-    return union_all(
+    return (
         select(deliveries.id, deliveries.lease_until)
         .join_from(rows, tables.webhook_endpoints, endpoints.organization_id == OWNER)
-        .join(tables.deliveries, of_event),
-        select(leases.id, leases.lease_until).join_from(rows, tables.webhook_leases, in_flight),
+        .join(tables.deliveries, of_event)
     )
 
 

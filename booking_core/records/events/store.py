@@ -38,8 +38,6 @@ from booking_core.db.tables import (
     organizations,
     webhook_cursors,
     webhook_endpoints,
-    webhook_leases,
-    webhook_ranges,
 )
 from booking_core.due_work.rows import Owner
 from booking_core.models.events import EventType
@@ -205,8 +203,8 @@ def _bounds(order: Order) -> CTE:
 
 # Each feed is purged from its oldest end, and no further than the first event that an endpoint still waits for, or the
 # first that is not old: the remaining sequence has no gaps. Dates run a little against the sequence: an event that is
-# not old yet may precede an old one; it is searched among as many events as one purge takes. An endpoint waits for the
-# events after its cursor, for events in flight, and for events in the ranges that it recovers.
+# not old yet may precede an old one; it is searched among as many events as one purge takes. An enabled
+# endpoint waits for the events after its cursor and for the events of queued deliveries.
 def _first_awaited(waiting: ColumnElement[int], table: Any, *conditions: ColumnElement[bool]) -> ColumnElement[int]:
     is_own = table.c.organization_id == bindparam("organization_id", type_=Id)
     first: ColumnElement[int] = (
@@ -217,7 +215,6 @@ def _first_awaited(waiting: ColumnElement[int], table: Any, *conditions: ColumnE
 
 _WAITED_FOR = (
     _first_awaited(deliveries.c.event_sequence, deliveries, deliveries.c.status == "queued"),
-    _first_awaited(webhook_leases.c.first_sequence, webhook_leases),
     _first_awaited(
         webhook_cursors.c.served_sequence + literal_column("1"),
         webhook_cursors,
@@ -225,11 +222,6 @@ _WAITED_FOR = (
         webhook_endpoints.c.id == webhook_cursors.c.endpoint_id,
         webhook_endpoints.c.status == "enabled",
         webhook_endpoints.c.deleted_at.is_(None),
-    ),
-    _first_awaited(
-        webhook_ranges.c.from_sequence + literal_column("1"),
-        webhook_ranges,
-        webhook_ranges.c.recovering_at.is_not(None),
     ),
 )
 _BEFORE = bindparam("before", type_=BigInteger)

@@ -21,37 +21,25 @@ SELECT v.organization_id, v.id, v.type || ' number ' || v.sequence || ' was neve
   JOIN events v ON v.organization_id = e.organization_id AND v.type = s.event_type
    AND v.sequence > s.from_sequence AND v.sequence <= c.served_sequence
    AND v.sequence <= coalesce(s.until_sequence, v.sequence)
- WHERE [e] AND [v] AND e.deleted_at IS NULL AND v.created_at > :deliveries_since
+ WHERE [e] AND [v] AND e.deleted_at IS NULL AND s.missed_at IS NULL AND v.created_at > :deliveries_since
    AND (v.resource_id IS NULL OR v.resource_id <> e.id)
    AND NOT EXISTS (SELECT 1 FROM deliveries d
                     WHERE d.organization_id = e.organization_id AND d.endpoint_id = e.id
                       AND d.event_type = v.type AND d.event_sequence = v.sequence)
-   AND NOT EXISTS (SELECT 1 FROM webhook_leases l
-                    WHERE l.organization_id = e.organization_id AND l.endpoint_id = e.id
-                      AND l.attempts LIKE '%' || CAST(v.id AS text) || '%')
-   AND NOT EXISTS (SELECT 1 FROM webhook_ranges r
-                    WHERE r.organization_id = e.organization_id AND r.endpoint_id = e.id
-                      AND r.event_type = v.type AND v.sequence > r.from_sequence
-                      AND v.sequence <= coalesce(r.until_sequence, v.sequence))
 
 -- name: deliveries_to_be_repeated
--- Select deliveries that have a row, and count as not sent yet, as in flight without a row, or as missed.
--- Cost: a look-up of the cursor, the leases and the ranges of its endpoint for each delivery.
+-- Select deliveries of events after the cursor of their endpoint.
+-- Cost: a look-up of the cursor of its endpoint for each delivery.
 -- check: a delivery has a row, or is still an event of the log, and never both
 SELECT d.organization_id, d.id, d.event_type || ' number ' || d.event_sequence || ' for ' || d.endpoint_id
-       || ' is to be sent again, or counts as missed'
+       || ' is to be made again'
   FROM deliveries d
   JOIN webhook_endpoints e ON e.organization_id = d.organization_id AND e.id = d.endpoint_id
   JOIN webhook_cursors c ON c.organization_id = d.organization_id AND c.endpoint_id = d.endpoint_id
- WHERE [d] AND d."trigger" <> 'test'
-   AND ((e.status = 'enabled' AND d.event_sequence > c.served_sequence)
-        OR EXISTS (SELECT 1 FROM webhook_leases l
-                    WHERE l.organization_id = d.organization_id AND l.endpoint_id = d.endpoint_id
-                      AND l.attempts LIKE '%' || CAST(d.event_id AS text) || '%')
-        OR EXISTS (SELECT 1 FROM webhook_ranges r
-                    WHERE r.organization_id = d.organization_id AND r.endpoint_id = d.endpoint_id
-                      AND r.event_type = d.event_type AND d.event_sequence > r.from_sequence
-                      AND d.event_sequence <= coalesce(r.until_sequence, d.event_sequence)))
+  JOIN webhook_subscriptions s ON s.organization_id = d.organization_id AND s.endpoint_id = d.endpoint_id
+   AND s.event_type = d.event_type AND s.missed_at IS NULL AND d.event_sequence > s.from_sequence
+   AND d.event_sequence <= coalesce(s.until_sequence, d.event_sequence)
+ WHERE [d] AND d."trigger" <> 'test' AND e.status = 'enabled' AND d.event_sequence > c.served_sequence
 
 -- name: places_in_the_log
 -- Select endpoints without a place in the log, and those that miss events while enabled or send them while disabled.
@@ -64,18 +52,11 @@ SELECT e.organization_id, e.id, 'has no place in the log, or one behind its end'
  WHERE [e] AND e.deleted_at IS NULL
    AND (c.served_sequence IS NULL OR c.served_sequence > k.last_event_sequence)
 UNION ALL
-SELECT e.organization_id, e.id, s.event_type || ' is neither sent nor missed'
+SELECT e.organization_id, e.id, s.event_type || ' is missed while enabled, or sent while disabled'
   FROM webhook_endpoints e
   JOIN webhook_subscriptions s ON s.organization_id = e.organization_id AND s.endpoint_id = e.id
- WHERE [e] AND e.deleted_at IS NULL AND e.status <> 'enabled' AND s.until_sequence IS NULL
-   AND NOT EXISTS (SELECT 1 FROM webhook_ranges r
-                    WHERE r.organization_id = e.organization_id AND r.endpoint_id = e.id
-                      AND r.event_type = s.event_type AND r.until_sequence IS NULL)
-UNION ALL
-SELECT e.organization_id, e.id, r.event_type || ' is both sent and missed'
-  FROM webhook_endpoints e
-  JOIN webhook_ranges r ON r.organization_id = e.organization_id AND r.endpoint_id = e.id
- WHERE [e] AND e.status = 'enabled' AND r.until_sequence IS NULL
+ WHERE [e] AND e.deleted_at IS NULL AND s.until_sequence IS NULL
+   AND (e.status = 'enabled') <> (s.missed_at IS NULL)
 
 -- name: unmarked_organizations
 -- Select organizations whose events no worker looks for, though an endpoint is enabled.
@@ -197,15 +178,14 @@ SELECT f.organization_id, f.id, 'event number ' || f.event_sequence || ' was fir
  WHERE f.started_at + :skew < f.earlier
 
 -- name: queued_for_disabled_endpoint
--- Select deliveries that are queued for a disabled or deleted endpoint.
+-- Select deliveries that are queued for a disabled or deleted endpoint. Of more than a thousand, workers fail the rest
+-- within seconds.
 -- Cost: one pass over the index of queued deliveries.
 -- check: no delivery is queued for a disabled endpoint
 SELECT d.organization_id, d.id, 'queued for an endpoint that is ' || e.status
   FROM deliveries d
   JOIN webhook_endpoints e ON e.organization_id = d.organization_id AND e.id = d.endpoint_id
- -- Those of an earlier generation have failed, and are written down as such in time.
- WHERE [d] AND d.status = 'queued' AND d.generation >= e.generation
-   AND (e.deleted_at IS NOT NULL OR (e.status <> 'enabled' AND d."trigger" <> 'test'))
+ WHERE [d] AND d.status = 'queued' AND (e.deleted_at IS NOT NULL OR (e.status <> 'enabled' AND d."trigger" <> 'test'))
 
 -- name: endpoint_statuses
 -- Select endpoints whose status contradicts their other columns.
@@ -276,14 +256,11 @@ SELECT c.organization_id, c.endpoint_id, 'served up to ' || c.served_sequence ||
    AND v.sequence = (SELECT min(w.sequence) FROM events w
                       WHERE w.organization_id = c.organization_id AND w.type = s.event_type
                         AND w.sequence > c.served_sequence AND w.sequence > s.from_sequence)
- WHERE [c] AND e.status = 'enabled' AND v.created_at < :overdue
+ WHERE [c] AND e.status = 'enabled' AND s.missed_at IS NULL AND v.created_at < :overdue
    AND v.sequence <= coalesce(s.until_sequence, v.sequence)
 UNION ALL
 SELECT d.organization_id, d.id, 'leased until ' || d.lease_until
   FROM deliveries d WHERE [d] AND d.lease_until < :overdue
-UNION ALL
-SELECT l.organization_id, l.id, 'first attempts for ' || l.endpoint_id || ' are leased until ' || l.lease_until
-  FROM webhook_leases l WHERE [l] AND l.lease_until < :overdue
 
 -- name: unrecorded_deliveries
 -- Select deliveries whose results could not be recorded again and again.
@@ -293,7 +270,3 @@ SELECT l.organization_id, l.id, 'first attempts for ' || l.endpoint_id || ' are 
 SELECT d.organization_id, d.id, 'not recorded for endpoint ' || d.endpoint_id || ', tried again at '
        || d.lease_until
   FROM deliveries d WHERE [d] AND d.lease_until IS NOT NULL AND d.lost_leases >= :expired_leases_max
-UNION ALL
-SELECT l.organization_id, l.id, 'first attempts for endpoint ' || l.endpoint_id || ', not recorded, tried again at '
-       || l.lease_until
-  FROM webhook_leases l WHERE [l] AND l.lost_leases >= :expired_leases_max

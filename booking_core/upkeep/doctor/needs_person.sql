@@ -75,12 +75,14 @@ SELECT e.organization_id, e.id, 'failures in a row: ' || e.consecutive_failures
        || ', deliveries that were not made: ' || (
            (SELECT count(*) FROM deliveries d
              WHERE d.organization_id = e.organization_id AND d.endpoint_id = e.id
-               AND (d.status IN ('failed', 'dead')
-                    OR (d.status = 'queued' AND d.generation < e.generation)))
-         + (SELECT count(*) FROM webhook_ranges r
-              JOIN events v ON v.organization_id = r.organization_id AND v.type = r.event_type
-               AND v.sequence > r.from_sequence AND v.sequence <= coalesce(r.until_sequence, v.sequence)
-             WHERE r.organization_id = e.organization_id AND r.endpoint_id = e.id)),
+               AND d.status IN ('failed', 'dead'))
+         + (SELECT count(*) FROM webhook_subscriptions s
+              JOIN events v ON v.organization_id = s.organization_id AND v.type = s.event_type
+               AND v.sequence > s.from_sequence AND v.sequence <= coalesce(s.until_sequence, v.sequence)
+             WHERE s.organization_id = e.organization_id AND s.endpoint_id = e.id AND s.missed_at IS NOT NULL
+               AND NOT EXISTS (SELECT 1 FROM deliveries d
+                                WHERE d.organization_id = e.organization_id AND d.endpoint_id = e.id
+                                  AND d.event_type = v.type AND d.event_sequence = v.sequence))),
        coalesce(e.last_success_at, e.enabled_at)
   FROM webhook_endpoints e WHERE [e] AND e.deleted_at IS NULL AND e.status = 'auto_disabled'
 

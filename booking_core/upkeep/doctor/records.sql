@@ -318,9 +318,6 @@ UNION ALL
 SELECT x.organization_id, x.id, 'in deliveries: leased until ' || x.lease_until FROM deliveries x
  WHERE [x] AND x.lease_until > :lease_until
 UNION ALL
-SELECT x.organization_id, x.id, 'in webhook_leases: leased until ' || x.lease_until FROM webhook_leases x
- WHERE [x] AND x.lease_until > :lease_until
-UNION ALL
 SELECT x.organization_id, x.id, 'in refunds: leased until ' || x.lease_until FROM refunds x
  WHERE [x] AND x.lease_until > :lease_until
 UNION ALL

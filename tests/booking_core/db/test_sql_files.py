@@ -43,7 +43,7 @@ def test_each_sql_file_and_each_statement_begins_with_a_comment(module: str) -> 
     lines = content(module).splitlines()
     name = module.rpartition(".")[2]
     assert lines[0].startswith("-- Checks of " if module.startswith(DOCTOR) else f"-- The statements of {name}.py")
-    headers = [at for at, line in enumerate(lines) if line.startswith(("-- name: ", "-- part: "))]
+    headers = [at for at, line in enumerate(lines) if line.startswith("-- name: ")]
     assert len(headers) == len(statements(module))
     for at in headers:
         assert re.match(r"-- [A-Z][a-z]+ ", lines[at + 1]), f"{module}: {lines[at]} has no sentence"
@@ -56,9 +56,7 @@ def test_every_statement_is_named_by_the_module_beside_its_file(module: str) -> 
     importlib.import_module(module)
     assert "sql_files.load(__name__)" in source
     used, included = set(re.findall(r'"(\w+)"', source)), set(re.findall(r"-- include: (\w+)", content(module)))
-    parts = sql_files.load(module).parts
     assert {name for name, _ in statements(module)} <= used | included
-    assert parts <= included - used
 
 
 def test_every_statement_of_the_doctor_is_a_check_or_included_in_one() -> None:
@@ -74,7 +72,7 @@ def test_every_statement_of_the_doctor_is_a_check_or_included_in_one() -> None:
 def test_every_statement_parses_on_its_database(database: Database, module: str) -> None:
     file = sql_files.load(module)
     for name, only in statements(module):
-        if only in (None, database.dialect.name) and name not in file.parts:
+        if only in (None, database.dialect.name):
             written = _ALIAS.sub("true", file.text(name, database.dialect))
             database.read(partial(explain, written))
 
@@ -110,23 +108,6 @@ def test_the_header_of_a_statement_has_labelled_lines() -> None:
     file = sql_files.parse(f"-- name: count\n{header}SELECT 1\n")
     assert file.labels == {"count": {"check": "there are no rows", "remedy": "delete them"}}
     assert file.text("count") == "SELECT 1"
-
-
-def test_a_part_is_included_and_no_statement_by_itself() -> None:
-    file = sql_files.parse(
-        "-- part: due\n-- Select by this condition the due rows.\nWHERE at < 1\n\n"
-        "-- name: count\n-- Count the due rows.\nSELECT count(*) FROM rows\n-- include: due\n"
-    )
-    assert file.text("count") == "SELECT count(*) FROM rows\n\nWHERE at < 1"
-    assert file.parts == {"due"}
-
-
-def test_a_statement_includes_a_part_of_another_module_of_its_package() -> None:
-    file = sql_files.parse(
-        "-- name: next\n-- Select.\nSELECT (-- include: claiming.waiting\n)", "booking_core.webhooks"
-    )
-    waiting = sql_files.load("booking_core.webhooks.claiming").text("waiting", SQLITE)
-    assert file.text("next", SQLITE) == f"SELECT (\n{waiting}\n)"
 
 
 def test_two_statements_of_one_name_are_an_error() -> None:

@@ -26,7 +26,7 @@ def queue_session(queue_url: str, session_clock: FixedClock) -> Iterator[Databas
 def queue_database(queue_session: Database, queue_url: str, clock: FixedClock) -> Iterator[Database]:
     """A database with an empty queue and no endpoints, on the test's clock."""
     emptied = ("attempts", "deliveries", "webhook_secrets", "webhook_subscriptions", "webhook_endpoints")
-    emptied += ("webhook_cursors", "webhook_leases", "webhook_ranges", "webhook_recoveries")
+    emptied += ("webhook_cursors", "webhook_recoveries")
     unmarked = "UPDATE counters SET has_webhooks = false, has_undelivered = false"
     databases.run(queue_url, *(f"DELETE FROM {table}" for table in emptied), unmarked)
     yield queue_session

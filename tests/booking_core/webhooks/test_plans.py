@@ -19,13 +19,12 @@ from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement, as_json
-from booking_core.db.unit_of_work import Update, as_one_statement, as_row_statement, as_rows_statement
+from booking_core.db.unit_of_work import Update, as_one_statement, as_row_statement
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import DeliveryStatus, RecoverableStatus
 from booking_core.records.events.publish import _LOCK_SEQUENCES
 from booking_core.webhooks import claiming, following, log, queue, recovering, store, upkeep
-from booking_core.webhooks.queue import LockedDeliveries
-from booking_core.webhooks.recovering import Wanted
+from booking_core.webhooks.recovering import Recovery
 
 ORGANIZATIONS, DUE, DONE, MUCH = 1_200, 3, 10, 8_000
 SERVED, WAITING, BEHIND = 1_000_000, 3, 40
@@ -39,8 +38,9 @@ CLAIM: dict[str, Any] = {
     "slow_free": 32,
     "per_endpoint": 2,
     "per_organization": 8,
-    "worker": None,
+    "claims_per_second": claiming.CLAIMS_PER_SECOND,
 }
+NEXT = {"ahead": claiming.AHEAD, "endpoints": claiming.ENDPOINTS, "events": claiming.EVENTS}
 
 
 def delivery(organization_id: str, endpoint_id: str, row_id: str, sequence: int, **over: Any) -> dict[str, Any]:
@@ -83,12 +83,11 @@ def fill_organizations(url: str, template: Organization, others: list[tuple[str,
     fill_each(tables.webhook_endpoints, "id", url="https://x.org", status="enabled", **at)
     fill_each(tables.webhook_subscriptions, "endpoint_id", event_type="gift_card.redeemed", from_sequence=0)
     fill_each(tables.webhook_cursors, "endpoint_id", served_sequence=SERVED)
-    fill_each(tables.webhook_ranges, "endpoint_id", event_type="booking.created", from_sequence=0, missed_at=NOON)
+    missed = {"event_type": "booking.created", "from_sequence": 0, "missed_at": NOON}
+    fill_each(tables.webhook_subscriptions, "endpoint_id", **missed)
     fill_each(tables.webhook_recoveries, "endpoint_id", "id", request="{}", created_at=1)
     fill_each(tables.counters, last_event_sequence=SERVED + WAITING, has_webhooks=True)
     fill_each(tables.webhook_secrets, "endpoint_id", "id", secret_sealed="x", created_at=1)
-    lease = {"lease_until": NOON, "claimed_at": NOON, "first_sequence": 1, "last_sequence": 1, "attempts": "[]"}
-    fill_each(tables.webhook_leases, "endpoint_id", "id", "token", generation=0, **lease)
 
 
 @pytest.fixture(scope="module")
@@ -138,12 +137,10 @@ def check(tx: Tx, statement: Statement, **parameters: Any) -> None:
 def without_our_own(shown: str) -> str:
     """Return the plan without scans of the statement's own intermediate results."""
     made = (
-        "clock|busy|waiting|behind|first_attempts|candidates|either|w|b|r|o|i|in_source|f|l|k|room"
-        "|offered|fair|in_lanes|picked|logs|due|wanted"
-        "|purged|settle|missed|no_recovery|all_served|idle|delivered|stretches|scans|types|ranges|taken|queued|page"
+        "clock|busy|waiting|behind|l|w|b|r|f|k|room|due|fair|in_lanes|picked|served|d|first_attempts"
+        "|keys|delivered|stretches|scans|types|page|scan|purged|queued|settle|attempt_result|endpoint_health|lease|paced"
+        "|move_cursor|value|json_each"
     )
-    made += "|attempt_result|endpoint_health|lease|served|value|json_each"
-    made += "|ended_leases|kept_leases|expired(?:_deliveries|_webhook_leases)?"
     return re.sub(rf"SCAN (?:{made})(?:\s.*)?$", "", shown, flags=re.MULTILINE)
 
 
@@ -152,40 +149,41 @@ KEYS = ("organization_id", "endpoint_id", "id")
 
 def test_no_statement_of_deliveries_reads_a_whole_table(crowd: Hooks) -> None:
     some = crowd.rows()[-1]
-    wanted = as_json([{name: some[name] for name in KEYS}])
-    own = {"organization_id": some["organization_id"], "endpoint_id": some["endpoint_id"]}
-    given_up = as_json([own | {"at": NOON}])
+    keys, own = as_json([{name: some[name] for name in KEYS}]), {name: some[name] for name in KEYS[:2]}
+    purged = as_json([{name: some[name] for name in ("organization_id", "id")}])
     with crowd.database.writing() as tx:
-        check(tx, claiming.CLAIM, **CLAIM, claims_per_second=claiming.CLAIMS_PER_SECOND, now=NOON)
+        check(tx, claiming.NEXT_EVENTS, **NEXT, now=NOON)
+        check(tx, claiming.CLAIM, **CLAIM, now=NOON)
         check(tx, queue.EXPIRED, limit=500, now=NOON)
-        for statement in queue.PARK:
-            check(tx, statement, **{name: some[name] for name in KEYS}, wait=1, lost_leases=3, now=NOON)
-        check(tx, queue._LOCK, wanted=wanted, now=NOON)
-        check(tx, queue._LOCK_UNLOCKED, wanted=wanted, now=NOON)
-        check(tx, upkeep.OLD, before=NOON - DAY, limit=100, looked_at=1000)
-        check(tx, upkeep._DELETE_ATTEMPTS, purged=wanted)
-        check(tx, upkeep._DELETE_DELIVERIES, purged=wanted)
+        check(tx, queue.PARK, **{name: some[name] for name in KEYS}, wait=1, lost_leases=3, now=NOON)
+        check(tx, queue.LOCK, keys=keys, now=NOON)
+        check(tx, queue.LOCK_UNLOCKED, keys=keys, now=NOON)
+        check(tx, upkeep.OLD, before=NOON - DAY, limit=100)
+        check(tx, upkeep._DELETE_ATTEMPTS, purged=purged)
+        check(tx, upkeep._DELETE_DELIVERIES, purged=purged)
         check(tx, upkeep._DELETED, before=NOON, limit=100)
         for statement in upkeep._DELETE_ENDPOINTS:
-            check(tx, statement, purged=wanted)
-        for target in following._GIVE_UP:
-            check(tx, as_rows_statement(target), **{target.name: given_up})
-        check(tx, as_rows_statement(queue.END), **{queue.END.name: wanted})
-        for statement in following._FORGET[:3]:  # recoveries are few, and deleted by the endpoint
+            check(tx, statement, purged=purged)
+        for statement in following.DISABLE:
+            check(tx, statement, **own, at=NOON)
+        check(tx, following.FAIL_QUEUED, **own, reason="endpoint_disabled", at=NOON, limit=10)
+        for statement in following.END:
+            check(tx, statement, **own, event_type="ping", last=1)
+        for statement in following.FORGET[:2]:  # recoveries are few
             check(tx, statement, **own)
-        check(tx, upkeep.IDLE, limit=100)
         check(tx, upkeep.DELIVERED, limit=100)
         check(tx, upkeep._CLEAR, delivered=as_json([{"organization_id": own["organization_id"]}]))
-        check(tx, upkeep.GIVEN_UP, each=10, limit=100)
-        check(tx, log._STRETCHES, **own)
+        check(tx, upkeep.GIVEN_UP, limit=100)
+        check(tx, recovering.WAITING, **own, limit=100)
+        check(tx, log.STRETCHES, **own)
         check(tx, store.GET_DELIVERY, **own, id=some["id"])
-        check(tx, log._EVENTS_OF, organization_id=own["organization_id"], first_id=some["id"], last_id=some["id"])
+        check(tx, log.EVENTS_OF, organization_id=own["organization_id"], first_id=some["id"], last_id=some["id"])
         check(tx, store.LOCK_DELIVERY, **own, id=some["id"])
         numbers = {"organization_id": own["organization_id"], "last_booking_number": 1, "last_event_sequence": 2}
         check(tx, _LOCK_SEQUENCES, wanted=as_json([numbers]))
 
 
-WRITTEN = [claiming.LEASE, claiming.SERVED, queue.SETTLE, queue.RESULT, queue.HEALTH, queue.KEEP]
+WRITTEN = [claiming.LEASE, claiming.MOVE, claiming.PACED, queue.SETTLE, queue.RESULT, queue.HEALTH]
 
 
 @pytest.mark.parametrize("change", WRITTEN)
@@ -201,7 +199,8 @@ def test_what_is_written_is_found_by_its_key(crowd: Hooks, change: Update) -> No
 
 BACKLOG = 20_000
 READS: dict[str, Callable[[Tx, Hooks], Any]] = {
-    "claim": lambda tx, hooks: tx.all(claiming.CLAIM, **CLAIM, claims_per_second=10, now=NOON),
+    "claim": lambda tx, hooks: tx.all(claiming.CLAIM, **CLAIM, now=NOON),
+    "next events": lambda tx, hooks: tx.all(claiming.NEXT_EVENTS, **NEXT, now=NOON),
     "expired": lambda tx, hooks: tx.all(queue.EXPIRED, limit=500, now=NOON),
     "page": lambda tx, hooks: page(tx, hooks, the_endpoint(hooks), None),
     "page of a recovery": lambda tx, hooks: page(tx, hooks, the_endpoint(hooks), None, recovery_id=RECOVERY),
@@ -210,11 +209,10 @@ READS: dict[str, Callable[[Tx, Hooks], Any]] = {
 }
 
 
-def types_to_recover(tx: Tx, hooks: Hooks) -> list[str]:
-    endpoint = store.get(tx, hooks.world.org, the_endpoint(hooks))
-    assert endpoint is not None
+def types_to_recover(tx: Tx, hooks: Hooks) -> set[str]:
     lost, types = [status.value for status in RecoverableStatus], [kind.value for kind in EventType]
-    return recovering._types_of_rows(tx, hooks.world.org, endpoint, Wanted(0, None, lost, types, NOON, RECOVERY))
+    recovery = Recovery(RECOVERY, 0, log.END, lost, types, NOON, NOON)
+    return recovering._Matching(tx, hooks.world.org, the_endpoint(hooks), recovery).types()
 
 
 def explained(hooks: Hooks, work: Callable[[Tx], Any]) -> list[Plan]:
@@ -275,24 +273,10 @@ def test_a_frequent_status_is_found_without_reading_the_log(backlog: Hooks) -> N
 @pytest.mark.usefixtures("postgresql_only")
 def test_settling_keeps_to_its_rows_once_the_plan_has_settled(crowd: Hooks) -> None:
     keys = [(row["organization_id"], row["endpoint_id"], row["id"]) for row in crowd.rows()[:5]]
-    for plan in explained(crowd, lambda tx: LockedDeliveries().lock(tx, keys)):
+    for plan in explained(crowd, lambda tx: queue.lock(tx, keys)):
         assert plan.scanned <= {"organizations"}, str(plan)
         assert plan.cost < 200, str(plan)
         assert plan.rows == 5
-
-
-@pytest.mark.usefixtures("postgresql_only")
-def test_settling_first_attempts_reads_no_log_while_its_table_is_new(hooks: Hooks) -> None:
-    """Without statistics the index of an endpoint's log looks as good to the planner as the primary key."""
-    hooks.endpoint(events=200)
-    hooks.succeed(*hooks.claim(free=200, per_endpoint=200))
-    hooks.publish()
-    claimed = hooks.one()
-    assert claimed.lease_id
-    key = (claimed.organization_id, claimed.endpoint_id, claimed.lease_id)
-    for plan in explained(hooks, lambda tx: LockedDeliveries().lock(tx, [], leases=[key])):
-        assert plan.cost < 16, str(plan)
-        assert plan.rows == 1
 
 
 @pytest.mark.usefixtures("postgresql_only")

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from support.hooks import Hooks
+from support.hooks import Hooks, queue_rows
 from support.threads import together
 from support.world import DAY, HOUR, FixedClock
 
 from booking_core import webhooks
 from booking_core.db import tables
+from booking_core.records import events
 
 
 def purge(hooks: Hooks, *, before: int, limit: int = 1000) -> int:
@@ -71,6 +72,7 @@ def test_two_that_purge_at_once_take_different_rows(hooks: Hooks, clock: FixedCl
     for _ in range(3):
         hooks.endpoint()
     hooks.publish(times=40)
+    queue_rows(hooks.world)
     hooks.succeed(*hooks.claim(free=200))
 
     def work() -> list[int]:
@@ -118,6 +120,15 @@ def test_a_deleted_endpoint_has_the_retention_of_a_delivery(hooks: Hooks, clock:
     assert purge_endpoints(hooks, before=clock() + 1, limit=2) == 2
     assert purge_endpoints(hooks, before=clock() + 1, limit=2) == 1
     assert hooks.world.rows(tables.webhook_endpoints) == []
+
+
+def test_events_in_flight_are_not_purged(hooks: Hooks, clock: FixedClock) -> None:
+    hooks.endpoint(events=2)
+    hooks.succeed(hooks.claim(free=1)[0])
+    hooks.claim(free=1)
+    clock.advance(100 * DAY)
+    hooks.database.write(lambda tx: events.purge(tx, hooks.world.org, before=clock(), limit=10))
+    assert [row["sequence"] for row in hooks.world.rows(tables.events)] == [2]
 
 
 def test_an_endpoint_that_is_only_switched_off_is_never_removed(hooks: Hooks, clock: FixedClock) -> None:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import pytest
 from support import databases
-from support.hooks import Hooks
+from support.hooks import Hooks, queue_rows
 from support.world import HOUR, SECRET, World
 
 from booking_core import webhooks
 from booking_core.base.settings import Settings
 from booking_core.db.engine import Database, Tx
 from booking_core.models.webhooks import DeliveryRecover, WantedStatus, WebhookEndpointChange
-from booking_core.webhooks import Step
+from booking_core.webhooks import Step, recovering
 from booking_server.adapters.webhook_client import Sent
 from booking_server.worker.process import Worker, running
 from booking_server.worker.queue import UPKEEP_EVERY as EVERY
@@ -22,11 +22,14 @@ from booking_server.worker.queue import UPKEEP_PAUSE as PAUSE
 from booking_server.worker.queue import UpkeepJob
 
 
-def recovering(world: World) -> Hooks:
-    """Return an organization whose endpoint recovers the events that it missed while it was disabled."""
-    hooks = Hooks(world)
+@pytest.fixture
+def hooks(alone: World, monkeypatch: pytest.MonkeyPatch) -> Hooks:
+    """An organization whose endpoint has recovered two of four deliveries that failed when it was disabled."""
+    monkeypatch.setattr(recovering, "ROWS_AT_ONCE", 2)
+    hooks, world = Hooks(alone), alone
     endpoint = hooks.endpoint()
-    hooks.publish(times=3)
+    hooks.publish(times=4)
+    queue_rows(world)
 
     def switch(tx: Tx) -> None:
         for status in (WantedStatus.DISABLED, WantedStatus.ENABLED):
@@ -37,6 +40,10 @@ def recovering(world: World) -> Hooks:
 
     world.database.write(switch)
     return hooks
+
+
+def queued(hooks: Hooks) -> int:
+    return [row["status"] for row in hooks.rows()].count("queued")
 
 
 def run(job: UpkeepJob) -> None:
@@ -81,22 +88,24 @@ def test_deliveries_go_on_while_a_step_of_the_upkeep_waits(alone: World, monkeyp
 
 
 @pytest.mark.usefixtures("postgresql_only")
-def test_a_locked_endpoint_is_left_for_the_next_turn(alone: World, caplog: pytest.LogCaptureFixture) -> None:
-    hooks, job = recovering(alone), UpkeepJob(alone.database)
+def test_a_locked_endpoint_is_left_for_the_next_turn(
+    alone: World, hooks: Hooks, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = UpkeepJob(alone.database)
     locking = "SELECT 1 FROM webhook_endpoints FOR UPDATE"
     with databases.rows_held(str(alone.database.url), locking), caplog.at_level(logging.INFO):
         run(job)
     assert caplog.records == []
-    assert hooks.rows() == []
+    assert queued(hooks) == 2
     alone.clock.advance(HOUR)
     run(job)
-    assert len(hooks.rows()) == 3
+    assert queued(hooks) == 4
 
 
-def test_a_turn_follows_sooner_while_there_is_more_to_do(alone: World) -> None:
-    hooks, job = recovering(alone), UpkeepJob(alone.database)
+def test_a_turn_follows_sooner_while_there_is_more_to_do(alone: World, hooks: Hooks) -> None:
+    job = UpkeepJob(alone.database)
     run(job)
-    assert (len(hooks.rows()), job.poll_s) == (3, PAUSE / 1e6)
+    assert (queued(hooks), job.poll_s) == (4, PAUSE / 1e6)
     run(job)
     assert job.poll_s == PAUSE / 1e6, "the interval has not passed"
     alone.clock.advance(PAUSE)

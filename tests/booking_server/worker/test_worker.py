@@ -4,7 +4,6 @@ import asyncio
 import base64
 import hashlib
 import hmac
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,11 +24,9 @@ from booking_core.db.engine import Database
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import AttemptError
 from booking_server.adapters.webhook_client import Sent
-from booking_server.worker.deliveries import STARTED_AT_ONCE
 from booking_server.worker.jobs.periodic import Job
 from booking_server.worker.notifier import listen, open_notifier
 from booking_server.worker.process import Worker, running
-from booking_server.worker.queue import DeliveryQueue
 
 OK = Sent(200, "ok", None, 5)
 BROKEN = Sent(500, "no", AttemptError.HTTP_STATUS, 5)
@@ -142,7 +139,7 @@ def test_a_sender_that_raises_does_not_stop_the_others(api: Api, world: World, h
     receiver = Broken(world)
     turn(world, receiver)
     # The second event of the first booking waits for the first one, whose attempt could not be made.
-    assert [row["status"] for row in deliveries(world)] == ["succeeded", "succeeded"]
+    assert [row["status"] for row in deliveries(world)] == ["queued", "queued", "succeeded", "succeeded"]
 
 
 def test_deliveries_claimed_before_a_stop_are_sent_and_recorded(
@@ -165,76 +162,10 @@ def test_deliveries_claimed_before_a_stop_are_sent_and_recorded(
             await worker(world, receiver).run(stop)
 
     asyncio.run(work())
-    # The second event follows the first, which is about the same booking, without a claim in between.
-    assert [row["status"] for row in deliveries(world)] == ["succeeded", "succeeded"]
+    # The second event waits for the first, which is about the same booking.
+    assert [row["status"] for row in deliveries(world)] == ["succeeded", "queued"]
     assert [row["lease_until"] for row in deliveries(world)] == [None, None]
-    assert len(receiver.requests) == 2
-
-
-def test_an_attempt_is_dated_after_the_end_of_its_predecessor(alone: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The earlier one ends after the claim of the later one, and before the later one begins."""
-    hooks, claim, card = Hooks(alone), webhooks.claim, tokens.new_id()
-    sent, released, added = asyncio.Event(), asyncio.Event(), threading.Event()
-    stop = asyncio.Event()
-
-    class Waiting(Receiver):
-        async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
-            await super().send(url, headers, body)
-            (sent if len(self.requests) == 1 else stop).set()
-            await released.wait()
-            return Sent(200, "ok", None, 500)
-
-    receiver = Waiting(alone)
-    hooks.endpoint(url=receiver.url)
-    hooks.publish(card)
-    add_result = DeliveryQueue.add_result
-
-    def add_and_tell(self: DeliveryQueue, result: webhooks.DeliveryResult) -> None:
-        add_result(self, result)
-        added.set()
-
-    async def work() -> None:
-        loop = asyncio.get_running_loop()
-
-        def claim_then_let_the_first_end(*args: Any, **kwargs: Any) -> list[webhooks.ClaimedDelivery]:
-            claimed = claim(*args, **kwargs)
-            if any(each.after for each in claimed):
-                loop.call_soon_threadsafe(released.set)
-                assert added.wait(60)
-            return claimed
-
-        monkeypatch.setattr(webhooks, "claim", claim_then_let_the_first_end)
-        monkeypatch.setattr(DeliveryQueue, "add_result", add_and_tell)
-        async with asyncio.timeout(60):
-            crew = worker(alone, receiver)
-            running = asyncio.create_task(crew.run(stop))
-            await sent.wait()
-            await asyncio.to_thread(hooks.publish, card)
-            crew.wake()
-            await running
-
-    asyncio.run(work())
-    first, second = sorted(alone.rows(tables.attempts), key=lambda row: row["id"])
-    assert second["started_at"] >= first["started_at"] + 500_000
-
-
-def test_a_concurrent_claim_knows_an_attempt_settled_during_a_start(alone: World) -> None:
-    """That claim may have begun before, and name it as the attempt that comes first."""
-    hooks, receiver = Hooks(alone), Receiver(alone)
-    hooks.endpoint(url=receiver.url)
-    hooks.publish(times=STARTED_AT_ONCE + 1)
-    crew = worker(alone, receiver)._deliveries
-    first, *others = hooks.claim()
-
-    async def work() -> None:
-        await crew._start([first])
-        asyncio.get_running_loop().call_soon(lambda: crew._queue._settled.append(first))
-        await crew._start(others)
-        assert first.delivery_id in crew._running
-        await crew._start([])
-        assert first.delivery_id not in crew._running
-
-    asyncio.run(work())
+    assert len(receiver.requests) == 1
 
 
 def test_an_attempt_that_could_not_be_made_is_not_overtaken(alone: World) -> None:

@@ -87,7 +87,6 @@ def upgrade() -> None:
         sa.Column("lost_leases", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
-        sa.Column("generation", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column(
             "recovery_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=True
         ),
@@ -99,8 +98,15 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("deliveries", schema=None) as batch_op:
         batch_op.create_index(
+            "ix_deliveries_completed",
+            ["completed_at"],
+            unique=False,
+            postgresql_where=sa.text("completed_at IS NOT NULL"),
+            sqlite_where=sa.text("completed_at IS NOT NULL"),
+        )
+        batch_op.create_index(
             "ix_deliveries_due",
-            ["organization_id", "endpoint_id", "generation", "next_attempt_at"],
+            ["organization_id", "endpoint_id", "next_attempt_at", "event_sequence"],
             unique=False,
             postgresql_where=sa.text("status = 'queued' AND lease_until IS NULL"),
             sqlite_where=sa.text("status = 'queued' AND lease_until IS NULL"),
@@ -128,7 +134,7 @@ def upgrade() -> None:
         )
         batch_op.create_index(
             "ix_deliveries_status",
-            ["organization_id", "endpoint_id", "status", "generation", "event_type", "event_sequence"],
+            ["organization_id", "endpoint_id", "status", "event_type", "event_sequence"],
             unique=False,
         )
 
@@ -452,62 +458,6 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("organization_id", "endpoint_id", name=op.f("pk_webhook_cursors")),
     )
     op.create_table(
-        "webhook_leases",
-        sa.Column(
-            "organization_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False
-        ),
-        sa.Column(
-            "endpoint_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False
-        ),
-        sa.Column("id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False),
-        sa.Column("token", sa.Text(), nullable=False),
-        sa.Column("lease_until", sa.BigInteger(), nullable=False),
-        sa.Column("lost_leases", sa.Integer(), server_default=sa.text("0"), nullable=False),
-        sa.Column("claimed_at", sa.BigInteger(), nullable=False),
-        sa.Column("generation", sa.Integer(), nullable=False),
-        sa.Column("first_sequence", sa.BigInteger(), nullable=False),
-        sa.Column("last_sequence", sa.BigInteger(), nullable=False),
-        sa.Column("attempts", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("organization_id", "endpoint_id", "id", name=op.f("pk_webhook_leases")),
-        postgresql_with={
-            "vacuum_truncate": "off",
-            "autovacuum_vacuum_scale_factor": 0,
-            "autovacuum_vacuum_threshold": 1000,
-        },
-    )
-    with op.batch_alter_table("webhook_leases", schema=None) as batch_op:
-        batch_op.create_index(batch_op.f("ix_webhook_leases_lease_until"), ["lease_until"], unique=False)
-
-    op.create_table(
-        "webhook_ranges",
-        sa.Column(
-            "organization_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False
-        ),
-        sa.Column(
-            "endpoint_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False
-        ),
-        sa.Column("event_type", sa.Text(), nullable=False),
-        sa.Column("from_sequence", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("until_sequence", sa.BigInteger(), nullable=True),
-        sa.Column("missed_at", sa.BigInteger(), nullable=False),
-        sa.Column("recovering_at", sa.BigInteger(), nullable=True),
-        sa.Column(
-            "recovery_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=True
-        ),
-        sa.PrimaryKeyConstraint(
-            "organization_id", "endpoint_id", "event_type", "from_sequence", name=op.f("pk_webhook_ranges")
-        ),
-    )
-    with op.batch_alter_table("webhook_ranges", schema=None) as batch_op:
-        batch_op.create_index(
-            "ix_webhook_ranges_recovering",
-            ["organization_id", "endpoint_id"],
-            unique=False,
-            postgresql_where=sa.text("recovering_at IS NOT NULL"),
-            sqlite_where=sa.text("recovering_at IS NOT NULL"),
-        )
-
-    op.create_table(
         "webhook_recoveries",
         sa.Column(
             "organization_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False
@@ -734,8 +684,6 @@ def upgrade() -> None:
         sa.Column("last_success_at", sa.BigInteger(), nullable=True),
         sa.Column("last_failure_at", sa.BigInteger(), nullable=True),
         sa.Column("last_timed_out", sa.Boolean(), server_default=sa.text("(false)"), nullable=False),
-        sa.Column("generation", sa.Integer(), server_default=sa.text("0"), nullable=False),
-        sa.Column("given_up_at", sa.BigInteger(), nullable=True),
         sa.Column("warned_hours", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
@@ -758,6 +706,13 @@ def upgrade() -> None:
             unique=False,
             postgresql_where=sa.text("deleted_at IS NOT NULL"),
             sqlite_where=sa.text("deleted_at IS NOT NULL"),
+        )
+        batch_op.create_index(
+            "ix_webhook_endpoints_disabled",
+            ["organization_id", "id"],
+            unique=False,
+            postgresql_where=sa.text("status <> 'enabled'"),
+            sqlite_where=sa.text("status <> 'enabled'"),
         )
 
     op.create_table(
@@ -858,6 +813,7 @@ def upgrade() -> None:
         sa.Column("event_type", sa.Text(), nullable=False),
         sa.Column("from_sequence", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("until_sequence", sa.BigInteger(), nullable=True),
+        sa.Column("missed_at", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(
             ["organization_id", "endpoint_id"],
             ["webhook_endpoints.organization_id", "webhook_endpoints.id"],

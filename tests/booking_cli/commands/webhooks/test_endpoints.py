@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from support.commands import Booking, Environment, OnTerminal, Process, RecordedTerminal
-from support.hooks import Hooks
+from support.hooks import CARD, Hooks
 
 from booking_cli.framework import event_types
 from booking_cli.main import main
 from booking_core.base.clock import HOUR, MINUTE
 from booking_core.models.scopes import Scope
+from booking_core.models.webhooks import AttemptError
 
 URL = "https://127.0.0.1:8443/hook"
 CREATE = ("webhooks", "create", "--url", URL, "--event", "booking.created")
@@ -235,6 +236,30 @@ def test_a_delivery_is_shown_with_a_table_of_its_attempts(booking: Booking, hook
     assert heading.split()[:4] == ["number", "started_at", "http", "error"]
     assert [row.split()[0] for row in rows] == ["1", "2", "3", "4", "5", "6"]
     assert max(map(len, screen.splitlines())) <= 100
+
+
+def test_a_delivery_is_explained_in_a_sentence(booking: Booking, hooks: Hooks, terminal: OnTerminal) -> None:
+    endpoint = hooks.endpoint(url="https://receiver.example/hook")
+
+    def explained(event_id: str) -> str:
+        (row,) = [row for row in hooks.deliveries() if row["event_id"] == event_id]
+        _, screen = terminal("webhooks", "deliveries", "show", endpoint, row["id"], "--color", "never")
+        return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "T", screen.splitlines()[0])
+
+    first, second = hooks.publish(CARD, times=2)
+    (other,) = hooks.publish()
+    assert explained(first) == "Waits for a worker, due since T."
+    assert explained(second) == "Waits for the first attempt of event 1 of the same gift card."
+    claimed = {each.event_id: each for each in hooks.claim()}
+    assert explained(first) == "An attempt is under way since T."
+    hooks.record(hooks.result(claimed[first], AttemptError.HTTP_STATUS, 503))
+    assert explained(first) == "Waits for the retry at T, after 503 from receiver.example."
+    hooks.succeed(claimed[other])
+    assert explained(other) == "Delivered at T, after 1 attempt."
+    hooks.disable(endpoint)
+    assert explained(second) == "Not sent: endpoint disabled since T."
+    hooks.enable(endpoint)
+    assert explained(second).startswith("Not sent: the endpoint was disabled at T. ")
 
 
 @pytest.mark.parametrize("width", [80, 100])

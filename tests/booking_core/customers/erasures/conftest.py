@@ -33,7 +33,7 @@ def guests_app(guests_url: str, session_clock: FixedClock) -> Iterator[tuple[Tes
 @pytest.fixture
 def guests(guests_url: str, guests_app: tuple[TestClient, Database], clock: FixedClock) -> Guests:
     client, database = guests_app
-    emptied = ("attempts", "deliveries", "webhook_leases", "webhook_subscriptions", "webhook_cursors")
+    emptied = ("attempts", "deliveries", "webhook_subscriptions", "webhook_cursors")
     emptied += ("webhook_endpoints",)
     databases.run(guests_url, "DELETE FROM webhook_secrets", *(f"DELETE FROM {table}" for table in emptied))
     databases.run(guests_url, "UPDATE counters SET has_webhooks = false, has_undelivered = false")

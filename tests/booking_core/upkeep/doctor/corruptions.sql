@@ -308,21 +308,11 @@ DELETE FROM deliveries WHERE event_type = 'booking.cancelled';
 -- deliveries_to_be_repeated, unmarked_organizations
 UPDATE webhook_cursors SET served_sequence = 0;
 
--- deliveries_to_be_repeated
-INSERT INTO webhook_ranges (organization_id, endpoint_id, event_type, from_sequence, until_sequence, missed_at) SELECT
-    d.organization_id, d.endpoint_id, d.event_type, d.event_sequence - 1, d.event_sequence, 1 FROM deliveries d WHERE
-    d.status = 'succeeded';
-INSERT INTO webhook_leases (organization_id, endpoint_id, id, token, lease_until, lost_leases, claimed_at, generation,
-    first_sequence, last_sequence, attempts) SELECT e.organization_id, e.id, e.id, 'held', (SELECT max(created_at)
-    FROM events), 0, 1, 0, 1, 1, (SELECT CAST(min(CAST(event_id AS text)) AS text) FROM deliveries WHERE status =
-    'succeeded') FROM webhook_endpoints e WHERE e.status = 'enabled';
-
 -- places_in_the_log
 UPDATE webhook_cursors SET served_sequence = 1000000;
-INSERT INTO webhook_ranges (organization_id, endpoint_id, event_type, from_sequence, missed_at) SELECT
-    e.organization_id, e.id, 'ping', 1, 1 FROM webhook_endpoints e WHERE e.status = 'enabled';
+UPDATE webhook_subscriptions SET missed_at = 1 WHERE until_sequence IS NULL;
+UPDATE webhook_subscriptions SET missed_at = NULL;
 DELETE FROM webhook_cursors;
-DELETE FROM webhook_ranges;
 
 -- unmarked_organizations, sequences
 UPDATE counters SET has_webhooks = false;
@@ -384,8 +374,8 @@ UPDATE attempts SET started_at = 1 WHERE number = 1 AND delivery_id IN (SELECT i
     = (SELECT max(event_sequence) FROM deliveries WHERE event_type = 'customer.updated'));
 
 -- queued_for_disabled_endpoint
-UPDATE deliveries SET status = 'queued', completed_at = NULL, failure_reason = NULL, next_attempt_at = created_at,
-    generation = 1 WHERE status = 'failed';
+UPDATE deliveries SET status = 'queued', completed_at = NULL, failure_reason = NULL, next_attempt_at = created_at
+    WHERE status = 'failed';
 
 -- endpoint_statuses
 UPDATE webhook_endpoints SET disabled_reason = 'manual' WHERE status = 'auto_disabled';
@@ -410,16 +400,10 @@ UPDATE webhook_secrets SET expires_at = 1;
 -- overdue_deliveries
 UPDATE deliveries SET next_attempt_at = 1 WHERE status = 'queued';
 UPDATE deliveries SET lease_until = 1, lease_token = 'held' WHERE status = 'queued';
-INSERT INTO webhook_leases (organization_id, endpoint_id, id, token, lease_until, lost_leases, claimed_at, generation,
-    first_sequence, last_sequence, attempts) SELECT e.organization_id, e.id, e.id, 'held', 1, 0, 1, 0, 1, 1, '[]' FROM
-    webhook_endpoints e WHERE e.status = 'enabled';
 
 -- unrecorded_deliveries
 UPDATE deliveries SET lease_until = next_attempt_at + 1, lease_token = 'held', lost_leases = 3 WHERE status =
     'queued';
-INSERT INTO webhook_leases (organization_id, endpoint_id, id, token, lease_until, lost_leases, claimed_at, generation,
-    first_sequence, last_sequence, attempts) SELECT e.organization_id, e.id, e.id, 'held', (SELECT max(created_at)
-    FROM events), 3, 1, 0, 1, 1, '[]' FROM webhook_endpoints e WHERE e.status = 'enabled';
 
 -- active_keys
 UPDATE api_keys SET revoked_at = NULL;
@@ -612,9 +596,6 @@ UPDATE webhook_cursors SET next_send_at = [in_2100];
 UPDATE departures SET announce_at = [in_2100];
 UPDATE deliveries SET next_attempt_at = [in_2100] WHERE status = 'queued';
 UPDATE deliveries SET lease_until = [in_2100], lease_token = 'held' WHERE status = 'queued';
-INSERT INTO webhook_leases (organization_id, endpoint_id, id, token, lease_until, lost_leases, claimed_at, generation,
-    first_sequence, last_sequence, attempts) SELECT e.organization_id, e.id, e.id, 'held', [in_2100], 0, 1, 0, 1, 1,
-    '[]' FROM webhook_endpoints e WHERE e.status = 'enabled';
 UPDATE refunds SET next_attempt_at = [in_2100] WHERE status = 'requested';
 UPDATE refunds SET lease_until = [in_2100] WHERE status = 'requested';
 UPDATE effects SET due_at = [in_2100] WHERE status = 'queued';
