@@ -3,14 +3,18 @@
 The batch of the API, single bookings, reschedules, quotes and holds all use `refusals` and `refusals_of_seats`.
 """
 
+from collections.abc import Sequence
+
 from booking_core.base.context import Actor, Organization
 from booking_core.base.errors import Conflict, InsufficientCapacity, NotFound
 from booking_core.bookings import pricing, store
+from booking_core.bookings.pricing import Quote
 from booking_core.bookings.rules import LockedDeparture, require
 from booking_core.bookings.store import BookingContext
 from booking_core.catalogue import departures
 from booking_core.db.engine import Tx
 from booking_core.models.base import email_key
+from booking_core.models.bookings import GuestLineInput
 
 
 def refusals(
@@ -73,6 +77,26 @@ def lock_bookable(
     context = store.get_context(tx, organization.id, departure_id, email_key=key, hold_id=hold_id)
     require(refusals(departure, organization, context.at))
     return departure, context
+
+
+def lock_party(
+    tx: Tx, actor: Actor, departure_id: str, guests: Sequence[GuestLineInput], *, hold_id: str | None = None
+) -> Quote:
+    """Lock a departure, check that it can be booked with a party, and return the price of the party.
+
+    Args:
+        hold_id: a hold whose seats count as available.
+
+    Raises:
+        NotFound: the organization has no such departure.
+        Conflict: `departure_cancelled`, `departure_closed` or `departure_started`.
+        Unprocessable: a tier is not offered, or the sum exceeds 64 bits.
+        InsufficientCapacity: fewer seats are available.
+    """
+    departure, context = lock_bookable(tx, actor, departure_id, hold_id=hold_id)
+    quote = pricing.quote(actor.organization, departure, guests, ())
+    require(refusals_of_seats(departure, quote.seats, seats_held=context.seats_held))
+    return quote
 
 
 def lock_seats(tx: Tx, actor: Actor, departure_id: str, seats: int) -> None:

@@ -16,7 +16,7 @@ from booking_core.bookings.rules import CREATED, LockedDeparture, Reference
 from booking_core.catalogue import departures, holds
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import BookingOrder
-from booking_core.models.money import money_json
+from booking_core.models.money import totals_json
 from booking_core.records import idempotency
 
 
@@ -51,7 +51,7 @@ def quote(tx: Tx, actor: Actor, order: BookingOrder, *, key: str | None = None) 
     booking_id = None if key is None else _booked_with(tx, actor, key)
     if booking_id is not None:
         refusals = []
-    totals = None if problems else _totals(priced.subtotal_minor, departure.currency)
+    totals = None if problems else totals_json(priced.subtotal_minor, departure.currency)
     return {
         "allowed": not refusals,
         "refusals": changes.present_refusals(refusals),
@@ -87,9 +87,3 @@ def _present(actor: Actor, departure: LockedDeparture, priced: Quote, seats_held
         "guests": orjson.Fragment(priced.guests),
         "add_ons": orjson.Fragment(priced.add_ons),
     }
-
-
-def _totals(subtotal_minor: int, currency: str) -> dict[str, Any]:
-    """Present the totals of a booking of the API, which has neither discount nor gift card."""
-    subtotal, nothing = money_json(subtotal_minor, currency), money_json(0, currency)
-    return {"subtotal": subtotal, "discount": nothing, "gift_card": nothing, "total": subtotal}

@@ -14,7 +14,7 @@ from booking_core.base import tokens
 from booking_core.base.clock import SECOND
 from booking_core.base.context import Actor, Organization
 from booking_core.base.errors import Conflict, Malformed, NotFound
-from booking_core.bookings import BookingRequest
+from booking_core.bookings import BookingRequest, capacity
 from booking_core.bookings.pricing import Charge
 from booking_core.catalogue import holds
 from booking_core.catalogue.holds import HoldRow
@@ -24,7 +24,9 @@ from booking_core.db.statements import Statement, materialized
 from booking_core.db.tables import Id
 from booking_core.db.unit_of_work import Update
 from booking_core.due_work.rows import DueRows
+from booking_core.models import limits
 from booking_core.models.bookings import BookingSource, PaymentMethod
+from booking_core.models.holds import HoldCreate
 from booking_core.models.limits import COUNT_MAX, HOLD_S_DEFAULT, LIVE_HOLDS_PER_ORGANIZATION
 from booking_core.records import departure_touches
 
@@ -84,24 +86,29 @@ def _present(actor: Actor, hold: HoldRow) -> dict[str, Any]:
 # Holds of the API ----------------------------------------------------------------------------------------------------
 
 
-def create_hold(tx: Tx, actor: Actor, departure_id: str, seats: int, *, for_s: int | None = None) -> dict[str, Any]:
-    """Hold seats of a departure, and return the hold in the shape of the API.
+def create_hold(tx: Tx, actor: Actor, request: HoldCreate) -> dict[str, Any]:
+    """Hold seats of a departure, or the seats of a party, and return the hold in the shape of the API.
 
     Requests that run at the same moment do not wait for each other, and together may exceed the bound by their number.
-
-    Args:
-        for_s: the duration in seconds; None: the default.
 
     Raises:
         NotFound: the organization has no such departure.
         Conflict: `departure_cancelled`, `departure_closed`, `departure_started` or `hold_limit_reached`.
+        Unprocessable: a tier of the party is not offered, or its sum exceeds 64 bits.
         InsufficientCapacity: fewer seats are available.
     """
-    bookings.lock_seats(tx, actor, departure_id, seats)
+    departure_id, seats, guests = request.departure_id, request.seats, None
+    if request.guests is not None:
+        party = capacity.lock_party(tx, actor, departure_id, request.guests)
+        seats, guests = party.seats, party.guests
+    else:
+        assert seats is not None
+        bookings.lock_seats(tx, actor, departure_id, seats)
     if holds.count_live(tx, actor.organization.id, actor.at) >= LIVE_HOLDS_PER_ORGANIZATION:
         message = f"The organization has {LIVE_HOLDS_PER_ORGANIZATION} live holds, which is the limit."
         raise Conflict("hold_limit_reached", message)
-    hold = _insert(tx, actor, departure_id, seats, HOLD_S_DEFAULT if for_s is None else for_s)
+    for_s = request.expires_in_seconds or HOLD_S_DEFAULT
+    hold = _insert(tx, actor, departure_id, seats, for_s, guests)
     return holds.present(hold, actor.organization.zone, actor.at)
 
 
@@ -112,6 +119,31 @@ def get_hold(tx: Tx, actor: Actor, hold_id: str) -> dict[str, Any]:
         NotFound: the organization has no such hold.
     """
     return holds.present(_found(holds.find(tx, actor.organization.id, hold_id)), actor.organization.zone, actor.at)
+
+
+def extend_hold(tx: Tx, actor: Actor, hold_id: str, *, for_s: int | None = None) -> dict[str, Any]:
+    """Let a hold end later, and return it in the shape of the API.
+
+    It lasts half an hour in all at most, and never ends earlier than before. The departure is locked as for a booking:
+    a hold that has just expired must not keep seats that were sold since.
+
+    Args:
+        for_s: the duration from now on, in seconds; None: the default.
+
+    Raises:
+        NotFound: the organization has no such hold.
+        Conflict: `hold_booked`, `hold_released`, `hold_expired`, `departure_cancelled`, `departure_closed` or
+            `departure_started`.
+    """
+    hold = _found(holds.lock(tx, actor.organization.id, hold_id))
+    holds.require_live(hold, actor.at)
+    _, context = capacity.lock_bookable(tx, actor, hold.departure_id)
+    holds.require_live(hold, context.at)
+    ends = context.at + (for_s or HOLD_S_DEFAULT) * SECOND, hold.created_at + limits.HOLD_S_MAX * SECOND
+    expires_at = max(hold.expires_at, min(ends))
+    if expires_at != hold.expires_at:
+        hold = holds.extend(tx, actor.organization.id, hold, expires_at)
+    return holds.present(hold, actor.organization.zone, context.at)
 
 
 def delete_hold(tx: Tx, actor: Actor, hold_id: str) -> None:
@@ -128,8 +160,8 @@ def delete_hold(tx: Tx, actor: Actor, hold_id: str) -> None:
     _end(tx, actor, hold)
 
 
-def _insert(tx: Tx, actor: Actor, departure_id: str, seats: int, for_s: int) -> HoldRow:
-    hold = HoldRow(tokens.new_id(), departure_id, seats, actor.at, actor.at + for_s * SECOND, None, None)
+def _insert(tx: Tx, actor: Actor, departure_id: str, seats: int, for_s: int, guests: str | None = None) -> HoldRow:
+    hold = HoldRow(tokens.new_id(), departure_id, seats, actor.at, actor.at + for_s * SECOND, None, None, guests)
     tx.insert(tables.holds, organization_id=actor.organization.id, **hold._asdict())
     departure_touches.touch(tx, actor.organization.id, [departure_id], at=actor.at)
     return hold

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+import orjson
 from sqlalchemy import BigInteger, Text, and_, bindparam, func, select
 from sqlalchemy.engine import Dialect
 
@@ -21,6 +22,7 @@ from booking_core.db.unit_of_work import Update
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.holds import HoldStatus
 from booking_core.models.limits import HOLD_S_MAX
+from booking_core.models.money import totals_json
 from booking_core.models.reasons import ErrorReason
 from booking_core.records.idempotency import has_lock
 
@@ -40,6 +42,8 @@ class HoldRow(NamedTuple):
     expires_at: int
     ended_at: int | None
     booking_id: str | None
+    guests: str | None
+    """The priced lines of its party, as JSON; None: it was made for seats."""
 
 
 def is_live(hold: HoldRow, at: int) -> bool:
@@ -68,6 +72,19 @@ def require_usable(hold: HoldRow | None, departure_id: str, at: int) -> HoldRow:
         raise NotFound(message, details=[ErrorDetail(field=_FIELD, reason="unknown_hold", message=message)])
     if hold.departure_id != departure_id:
         raise Conflict("hold_of_another_departure", "The hold is of another departure.", _FIELD)
+    require_live(hold, at, _FIELD)
+    return hold
+
+
+def require_live(hold: HoldRow, at: int, field: str | None = None) -> None:
+    """Refuse a hold that has ended at an instant.
+
+    Args:
+        field: of the request, which names the hold.
+
+    Raises:
+        Conflict: `hold_booked`, `hold_released` or `hold_expired`.
+    """
     refusals: dict[HoldStatus, tuple[ErrorReason, str]] = {
         HoldStatus.BOOKED: ("hold_booked", "A booking has taken over the hold."),
         HoldStatus.RELEASED: ("hold_released", "The hold was released."),
@@ -75,8 +92,7 @@ def require_usable(hold: HoldRow | None, departure_id: str, at: int) -> HoldRow:
     }
     refusal = refusals.get(status(hold, at))
     if refusal:
-        raise Conflict(*refusal, _FIELD)
-    return hold
+        raise Conflict(*refusal, field)
 
 
 def present(hold: HoldRow, zone: Zone, at: int) -> dict[str, Any]:
@@ -89,11 +105,22 @@ def present(hold: HoldRow, zone: Zone, at: int) -> dict[str, Any]:
         "created_at": zone.iso(hold.created_at),
         "expires_at": zone.iso(hold.expires_at),
         "booking_id": hold.booking_id,
+        **_present_party(hold.guests),
     }
+
+
+def _present_party(guests: str | None) -> dict[str, Any]:
+    """Present the party of a hold, with the totals of a quote."""
+    if guests is None:
+        return {"guests": None, "totals": None}
+    lines = orjson.loads(guests)
+    subtotal_minor = sum(line["count"] * line["unit_price"]["amount_minor"] for line in lines)
+    return {"guests": lines, "totals": totals_json(subtotal_minor, lines[0]["unit_price"]["currency"])}
 
 
 # Rows ---------------------------------------------------------------------------------------------------------------
 
+_EXTEND = Update("extend_hold", holds, sets=("expires_at",))
 _TAKE_OVER = Update("take_over_hold", holds, sets=("ended_at", "booking_id"))
 _COLUMNS = tuple(holds.c[name] for name in HoldRow._fields)
 _AT = bindparam("at", type_=BigInteger)
@@ -113,6 +140,12 @@ def lock(tx: Tx, organization_id: str, hold_id: str) -> HoldRow | None:
     """Lock a hold until the transaction ends, before its departure, as everywhere."""
     row = tx.first(_LOCK, organization_id=organization_id, id=hold_id)
     return HoldRow._make(row) if row else None
+
+
+def extend(tx: Tx, organization_id: str, hold: HoldRow, expires_at: int) -> HoldRow:
+    """Write a later end of a locked hold, and return the hold."""
+    tx.update(_EXTEND, organization_id=organization_id, id=hold.id, expires_at=expires_at)
+    return hold._replace(expires_at=expires_at)
 
 
 def take_over(tx: Tx, organization_id: str, hold_id: str, booking_id: str, *, at: int) -> None:

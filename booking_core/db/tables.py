@@ -252,6 +252,7 @@ holds = _entity(
     "holds",
     Column("departure_id", Id, nullable=False),
     Column("seats", Integer, nullable=False),
+    Column("guests", JsonText),  # as in bookings, at the prices of its beginning; null: it was made for seats
     Column("expires_at", At, nullable=False),
     Column("ended_at", At),  # released, or turned into a booking
     Column("booking_id", Id),  # the booking that took its seats over; null: none, or one of an earlier release

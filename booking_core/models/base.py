@@ -297,6 +297,12 @@ InputId = Annotated[
 ]
 
 
+def fault_at(model: type[BaseModel], field: str, fault: Fault) -> ValidationError:
+    """Return the error of a model whose fields do not fit together, at one of them."""
+    details = InitErrorDetails(type=fault, loc=(field,), input=None)
+    return ValidationError.from_exception_data(model.__name__, [details])
+
+
 class OfDeparture(Request):
     """A request that names a departure: by `departure_id`, or by `experience_date_id`, the name of the contract."""
 
@@ -313,8 +319,7 @@ class OfDeparture(Request):
     def _has_one_name(self) -> Self:
         if self.given_departure_id is not None and self.given_experience_date_id is not None:
             problem = Fault("exactly_one", "is another name of experience_date_id: send one of them")
-            details = InitErrorDetails(type=problem, loc=("departure_id",), input=None)
-            raise ValidationError.from_exception_data(type(self).__name__, [details])
+            raise fault_at(type(self), "departure_id", problem)
         return self
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from booking_core.models.base import Resource
 from booking_core.models.currencies import CURRENCIES, minor_digits
 
-__all__ = ["CURRENCIES", "Money", "formatted", "minor_digits", "money_json"]
+__all__ = ["CURRENCIES", "Money", "formatted", "minor_digits", "money_json", "totals_json"]
 
 
 def formatted(amount_minor: int, currency: str) -> str:
@@ -18,6 +18,12 @@ def formatted(amount_minor: int, currency: str) -> str:
 def money_json(amount_minor: int, currency: str) -> dict[str, Any]:
     """Return the amount as Money in JSON, without the cost of a model."""
     return {"amount_minor": amount_minor, "currency": currency}
+
+
+def totals_json(subtotal_minor: int, currency: str) -> dict[str, Any]:
+    """Present the totals of an order without a discount and a gift card."""
+    subtotal, nothing = money_json(subtotal_minor, currency), money_json(0, currency)
+    return {"subtotal": subtotal, "discount": nothing, "gift_card": nothing, "total": subtotal}
 
 
 class Money(Resource):

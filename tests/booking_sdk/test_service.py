@@ -161,7 +161,8 @@ def test_a_booking_is_quoted_held_created_and_found(stage: Stage) -> None:
     client, departure = stage.client(), stage.departure()
     party: Any = {"guests": [ADULT, FAMILY], "add_ons": [{"id": "drysuit", "count": 2}]}
     quote = client.bookings.quote(departure_id=departure, **party)
-    hold = client.holds.create(departure_id=departure, seats=5, expires_in_seconds=60)
+    hold = client.holds.create(departure_id=departure, guests=[ADULT, FAMILY], expires_in_seconds=60)
+    assert client.holds.extend(hold.id, expires_in_seconds=120).expires_at > hold.expires_at
     own: Any = {"note": "By the door", "external_reference": "A-1", "metadata": {"channel": "acme"}, "locale": "de-AT"}
     sent = {**party, **own, "hold_id": hold.id, "external_reference_unique": True, "notify_staff": False}
     booking = book(client, departure, **sent, send_confirmation_email=False)

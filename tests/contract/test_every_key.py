@@ -49,6 +49,12 @@ def create_hold(api: Api) -> Request:
     return Request("/holds", body, body | {"seats": 3})
 
 
+def extend_hold(api: Api) -> Request:
+    held = api.post("/holds", {"experience_date_id": departure(api), "seats": 2}).json()["id"]
+    path, body = f"/holds/{held}/extend", {"expires_in_seconds": 900}
+    return Request(path, body, {}, lambda: api.call("DELETE", f"/holds/{held}"))
+
+
 def create_checkout(api: Api) -> Request:
     offered = departure(api)
 
@@ -84,6 +90,7 @@ REQUESTS: dict[str, Callable[[Api], Request]] = {
     "check_in_booking": lambda api: of_booking(api, "check-in", {}, {"undo": True}),
     "record_no_show": lambda api: of_booking(api, "no-show", {}, {"undo": True}),
     "create_hold": create_hold,
+    "extend_hold": extend_hold,
     "create_checkout": create_checkout,
     "create_customer": lambda api: Request("/customers", ADA, GRACE),
     "advance_sandbox_clock": lambda api: Request("/sandbox/clock/advance", {"seconds": 60}, {"seconds": 61}),
@@ -100,6 +107,7 @@ EVENTS: dict[str, list[str]] = {
     "check_in_booking": ["booking.updated"],
     "record_no_show": ["booking.updated"],
     "create_hold": [],
+    "extend_hold": [],
     "create_checkout": ["customer.created", "booking.created"],
     "create_customer": ["customer.created"],
     "advance_sandbox_clock": [],

@@ -1,11 +1,13 @@
 """Holds over HTTP: seats that are kept for some minutes, and bookings that take them over."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import Any
 
 import httpx
 import pytest
 from support.api import Api, booking_body, error_of
+from support.operations import Operations
 from support.refusals import conflict_reason, invalid_field, reason_of
 from support.world import DAY, NOON, World
 
@@ -45,6 +47,8 @@ def test_held_seats_are_missing_everywhere_until_they_are_released(api: Api, dep
         "created_at": "2026-11-21T13:00:00+01:00",
         "expires_at": "2026-11-21T13:10:00+01:00",
         "booking_id": None,
+        "guests": None,
+        "totals": None,
     }
     assert api.get(f"/holds/{shown['id']}").json() == shown
     (entry,) = api.get("/availability", **{"from": "2026-11-20"}).json()["data"]
@@ -96,6 +100,62 @@ def test_an_organization_has_a_bound_of_live_holds(api: Api, world: World) -> No
     assert hold(api, departure, 1).status_code == 201
     world.clock.advance(MINUTE)
     assert hold(api, departure, 1).status_code == 201
+
+
+# For a party, and extended ------------------------------------------------------------------------------------------
+
+
+def test_a_hold_for_a_party_has_its_seats_and_the_totals_of_a_quote(api: Api, departure: str) -> None:
+    order = {"departure_id": departure, "guests": [{"tier_id": "adult", "count": 1}, {"tier_id": "family", "count": 1}]}
+    quote = api.call("POST", "/bookings/quote", json=order).json()
+    shown = api.post("/holds", order).json()
+    assert Hold.model_validate(shown).to_json() == shown
+    same = ("seats", "guests", "totals")
+    assert [shown[name] for name in same] == [quote[name] for name in same]
+    assert left(api, departure) == SEATS - quote["seats"]
+    assert api.get(f"/holds/{shown['id']}").json() == shown
+    assert api.post("/bookings", booking_body(departure, hold_id=shown["id"])).status_code == 201
+    assert api.world.examine() == []
+
+
+def test_a_party_is_refused_as_a_booking_is(api: Api, departure: str) -> None:
+    unknown = api.post("/holds", {"departure_id": departure, "guests": [{"tier_id": "horse", "count": 1}]})
+    assert (error_of(unknown), reason_of(unknown)) == ((422, "validation_failed"), "unknown_tier")
+    many = api.post("/holds", {"departure_id": departure, "guests": [{"tier_id": "adult", "count": SEATS + 1}]})
+    assert (error_of(many), many.json()["seats_available"]) == ((409, "insufficient_capacity"), SEATS)
+    both = {"seats": 1, "guests": [{"tier_id": "adult", "count": 1}]}
+    for body in (both, {}):
+        answer = api.post("/holds", {"departure_id": departure, **body})
+        assert (invalid_field(answer), reason_of(answer)) == ("seats", "exactly_one")
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "asked_s", "lasts_s"),
+    [(60, 600, 660), (60, None, 660), (60, 1, 600), (599, 1800, 1800), (0, 1800, 1800), (0, 600, 600)],
+)
+def test_an_extension_counts_from_now_within_half_an_hour_in_all(
+    api: Api, departure: str, waited_s: int, asked_s: int | None, lasts_s: int
+) -> None:
+    shown = hold(api, departure).json()
+    api.world.clock.advance(waited_s * SECOND)
+    longer = api.post(f"/holds/{shown['id']}/extend", {} if asked_s is None else {"expires_in_seconds": asked_s})
+    assert longer.status_code == 200
+    assert longer.json() == api.get(f"/holds/{shown['id']}").json()
+    created, expires = (datetime.fromisoformat(longer.json()[name]) for name in ("created_at", "expires_at"))
+    assert (expires - created).total_seconds() == lasts_s
+    assert api.world.examine() == []
+
+
+def test_a_hold_that_has_ended_is_not_extended(api: Api, departure: str, ops: Operations) -> None:
+    expired, released, booked, closed = (held(api, departure, 1, expires_in_seconds=60) for _ in range(4))
+    api.call("DELETE", f"/holds/{released}")
+    api.book(departure, hold_id=booked)
+    ops.close(departure)
+    extend = lambda hold_id: conflict_reason(api.post(f"/holds/{hold_id}/extend", {}))  # noqa: E731
+    assert [extend(each) for each in (released, booked, closed)] == ["hold_released", "hold_booked", "departure_closed"]
+    ops.reopen(departure)
+    api.world.clock.advance(60 * SECOND)
+    assert extend(expired) == "hold_expired"
 
 
 # Permissions and tenants -----------------------------------------------------------------------------------------

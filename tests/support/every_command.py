@@ -175,6 +175,7 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
     ("bookings", "reschedule"): lambda it: (it.pending(), "--departure", it.later),
     ("holds", "create"): lambda it: ("--departure", it.departure, "--seats", "1"),
     ("holds", "get"): lambda it: (it.hold(),),
+    ("holds", "extend"): lambda it: (it.hold(),),
     ("holds", "delete"): lambda it: (it.hold(),),
     ("customers", "get"): lambda it: (it.customer(),),
     ("customers", "export"): lambda it: (it.customer(),),

@@ -1,14 +1,25 @@
 # Generated from booking_sdk/resources/holds.py by `make sync-client`. Do not edit.
 """Holds: seats that are kept for some minutes while a guest checks out."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
+from booking_core.models.bookings import GuestLineInput
 from booking_core.models.holds import Hold
 from booking_sdk._parse import expect_empty_body, parser_for
 from booking_sdk._sync._base_client import APIResource
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
-from booking_sdk.request import get, idempotent_change, one_departure_id, path_segment, post_with_key, without_none
+from booking_sdk.params import GuestLineParam
+from booking_sdk.request import (
+    body_lines,
+    get,
+    idempotent_change,
+    one_departure_id,
+    path_segment,
+    post_with_key,
+    without_none,
+)
 
 
 @scrub_tracebacks
@@ -20,7 +31,8 @@ class Holds(APIResource):
         *,
         departure_id: str | UUID | None = None,
         experience_date_id: str | UUID | None = None,
-        seats: int,
+        seats: int | None = None,
+        guests: Sequence[GuestLineInput | GuestLineParam] | None = None,
         expires_in_seconds: int | None = None,
         idempotency_key: str | None = None,
         options: RequestOptions | None = None,
@@ -33,7 +45,8 @@ class Holds(APIResource):
         Args:
             departure_id: The id of the departure, from `availability`.
             experience_date_id: Another name of `departure_id`; a call has one of the two.
-            seats: The number of seats; `bookings.quote(...)` tells how many a party needs.
+            seats: The number of seats. A call has either `seats` or `guests`.
+            guests: The number of guests per price tier. The hold then has their price in `totals`.
             expires_in_seconds: The duration, 600 by default and 1,800 at most.
             idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
             options: Settings for this call.
@@ -43,11 +56,13 @@ class Holds(APIResource):
             ConflictError: The departure is closed, cancelled or has left, or there are 200 live holds; `details` names
                 the reason.
             NotFoundError: No departure has this id.
+            UnprocessableEntityError: The experience does not have this tier.
             APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
         """
         body = without_none(
             departure_id=one_departure_id(departure_id, experience_date_id),
             seats=seats,
+            guests=None if guests is None else body_lines("guests", guests),
             expires_in_seconds=expires_in_seconds,
         )
         spec = post_with_key("holds", body=body, key=idempotency_key, options=options)
@@ -64,6 +79,35 @@ class Holds(APIResource):
             NotFoundError: No hold has this id.
         """
         spec = get("holds", path_segment("hold_id", hold_id), options=options)
+        return self._client._execute(spec, parser_for(Hold))
+
+    def extend(
+        self,
+        hold_id: str | UUID,
+        *,
+        expires_in_seconds: int | None = None,
+        idempotency_key: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> Hold:
+        """Let a hold end later, but half an hour after its beginning at the latest.
+
+            hold = client.holds.extend(hold.id, expires_in_seconds=900)
+            print(hold.expires_at)
+
+        Args:
+            hold_id: The id of the hold.
+            expires_in_seconds: The duration from now on, 600 by default.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No hold has this id.
+            ConflictError: The hold has expired, was released or booked, or its departure is closed; `details` names the
+                reason.
+        """
+        path = ("holds", path_segment("hold_id", hold_id), "extend")
+        body = without_none(expires_in_seconds=expires_in_seconds)
+        spec = post_with_key(*path, body=body, key=idempotency_key, options=options)
         return self._client._execute(spec, parser_for(Hold))
 
     def delete(self, hold_id: str | UUID, *, options: RequestOptions | None = None) -> None:

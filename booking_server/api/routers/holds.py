@@ -1,13 +1,12 @@
-"""`/api/v1/holds`: hold seats of a departure, look at a hold, release it."""
+"""`/api/v1/holds`: hold seats of a departure, look at a hold, extend or release it."""
 
 from typing import Annotated
 
-from booking_core.base.errors import Conflict, InsufficientCapacity, NotFound
+from booking_core.base.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
 from booking_core.bookings import storefront
-from booking_core.db.engine import Tx
-from booking_core.models.holds import Hold, HoldCreate
+from booking_core.models.holds import Hold, HoldCreate, HoldExtend
 from booking_core.records.idempotency import Answer
-from booking_server.api.commands import IdempotentCommand, PlainCommand
+from booking_server.api.commands import IdempotentCommand, OptionallyIdempotentCommand, PlainCommand
 from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, runs_in
 from booking_server.api.errors import refusals
 from booking_server.api.parameters import PathId
@@ -19,7 +18,7 @@ router = ApiRouter(prefix="/api/v1/holds", tags=["Holds"])
 
 _CREATE_EXAMPLE = {
     "departure_id": "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55",
-    "seats": 2,
+    "guests": [{"tier_id": "adult", "count": 2}],
     "expires_in_seconds": 600,
 }
 
@@ -34,6 +33,7 @@ _CREATE_EXAMPLE = {
         NotFound,
         Conflict("hold_limit_reached", "The organization has 200 live holds, which is the limit."),
         InsufficientCapacity(1),
+        Unprocessable.at("guests.0.tier_id", "The experience has no such price tier.", "unknown_tier"),
     ),
 )
 async def create_hold(
@@ -42,15 +42,13 @@ async def create_hold(
     body: Annotated[HoldCreate, JsonBody(), example(_CREATE_EXAMPLE)],
 ) -> Answer:
     """Keeps seats of a departure from being sold while a guest checks out, for ten minutes by default and half an hour
-    at most. Held seats are missing from `seats_available` everywhere. `POST /bookings` with `hold_id` takes them over,
-    `DELETE /holds/{id}` releases them, and from `expires_at` on they are available again, even if your process has
-    crashed. `details` gives the reason of a `conflict`: `departure_cancelled`, `departure_closed`, `departure_started`,
-    or `hold_limit_reached` with 200 live holds."""
-
-    def work(tx: Tx) -> object:
-        return storefront.create_hold(tx, caller, body.departure_id, body.seats, for_s=body.expires_in_seconds)
-
-    return await command.write(caller, work, status=201)
+    at most: a number of `seats`, or those that the party in `guests` needs, with its price. Held seats are missing from
+    `seats_available` everywhere. `POST /bookings` with `hold_id` takes them over, `POST /holds/{id}/extend` keeps them
+    longer, `DELETE /holds/{id}` releases them, and from `expires_at` on they are available again, even if your process
+    has crashed. `details` gives the reason of a `conflict`: `departure_cancelled`, `departure_closed`,
+    `departure_started`, or `hold_limit_reached` with 200 live holds; and of a 422: `unknown_tier` or
+    `amount_overflow`."""
+    return await command.write(caller, lambda tx: storefront.create_hold(tx, caller, body), status=201)
 
 
 @router.get(
@@ -65,6 +63,26 @@ async def create_hold(
 def get_hold(caller: BookingsReader, tx: ReadTx, hold_id: PathId) -> object:
     """Returns the hold with its present status. A hold is kept for 30 days after it ended."""
     return storefront.get_hold(tx, caller, hold_id)
+
+
+@router.post(
+    "/{id}/extend",
+    summary="Extend a hold",
+    response_model=Hold,
+    response_description="The hold with its new end.",
+    responses=refusals(NotFound, Conflict("hold_expired", "The hold has expired.")),
+)
+async def extend_hold(
+    caller: BookingsWriter,
+    command: OptionallyIdempotentCommand,
+    hold_id: PathId,
+    body: Annotated[HoldExtend, JsonBody(is_optional=True), example({"expires_in_seconds": 900})] = HoldExtend(),  # noqa: B008 - frozen
+) -> Answer:
+    """Lets the hold end later: `expires_in_seconds` from now, but half an hour after its beginning at the latest, and
+    never earlier than before. The answer has the new `expires_at`. `details` gives the reason of a `conflict`:
+    `hold_booked`, `hold_released`, `hold_expired`, `departure_cancelled`, `departure_closed` or `departure_started`."""
+    for_s = body.expires_in_seconds
+    return await command.write(caller, lambda tx: storefront.extend_hold(tx, caller, hold_id, for_s=for_s))
 
 
 @router.delete(

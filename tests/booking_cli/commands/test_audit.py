@@ -24,7 +24,15 @@ OVER_HTTP = {
     *("login", "config.use", "config.set", "customers.create"),
     *("webhooks.create", "webhooks.update", "webhooks.delete", "webhooks.enable", "webhooks.rotate-secret"),
     *("webhooks.test", "webhooks.recover", "webhooks.deliveries.retry", "bookings.check-in", "bookings.no-show"),
-    *("checkouts.create", "holds.create", "holds.delete", "webhooks.redeliver", "sandbox.advance", "sandbox.pay"),
+    *(
+        "checkouts.create",
+        "holds.create",
+        "holds.extend",
+        "holds.delete",
+        "webhooks.redeliver",
+        "sandbox.advance",
+        "sandbox.pay",
+    ),
 }
 """Commands that open no database: the service writes the entries of their requests."""
 WHOLE_DATABASE = {"backup", "restore"}

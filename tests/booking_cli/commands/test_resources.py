@@ -204,7 +204,10 @@ def test_seats_are_quoted_held_and_booked_over_http(booking: Booking, shop: Worl
     assert (quote["allowed"], quote["seats"]) == (True, 2)
     hold = booking("holds", "create", *of, "--seats", "2", "--for", "5m", "-o", "json").json
     assert booking("holds", "get", hold["id"], "-o", "json").json == hold
-    other = booking("holds", "create", *of, "--seats", "1", "-o", "json").json
+    assert booking("holds", "extend", hold["id"], "--for", "20m", "-o", "json").json["expires_at"] > hold["expires_at"]
+    assert booking("holds", "create", *of).code == ExitCode.USAGE
+    other = booking("holds", "create", *of, "--guest", "adult=1", "-o", "json").json
+    assert other["totals"] == booking("bookings", "quote", *of, "--guest", "adult=1", "-o", "json").json["totals"]
     assert booking("holds", "delete", other["id"], "-o", "json").json == {"id": other["id"], "deleted": True}
     own = ("--external-reference", "A-1", "--unique", "--metadata", "channel=acme", "--metadata", "note=a=b")
     booked = book(booking, departure, "--hold", hold["id"], *own).json

@@ -45,7 +45,7 @@ CASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("departure", ("departures", "seats", UNKNOWN, "5")),
     ("departure", ("departures", "cancel", UNKNOWN, "--yes")),
     ("checkout", ("checkouts", "get", UNKNOWN)),
-    *(("hold", ("holds", each, UNKNOWN)) for each in ("get", "delete")),
+    *(("hold", ("holds", each, UNKNOWN)) for each in ("get", "extend", "delete")),
     ("hold", ("storefront", "release", UNKNOWN)),
     ("hold", ("storefront", "checkout", "--org", SLUG, *AT_DEPARTURE, "--hold", UNKNOWN, *PERSON)),
     *(("booking", ("bookings", each, UNKNOWN)) for each in ("check-in", "no-show", "confirm")),

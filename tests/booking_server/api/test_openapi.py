@@ -135,6 +135,7 @@ CHANGELOG = [
     ("2026-11-28", "2026-09-09", False, "Additive: `details` names every fault of a request"),
     ("2026-11-28", "2026-09-09", False, "Additive: the type `issue` and the `balance` of a gift card's transactions"),
     ("2026-11-28", "2026-09-09", False, "Additive: `POST /bookings/{id}/guest` changes name, address, phone number"),
+    ("2026-11-28", "2026-09-09", False, "Additive: `guests` instead of `seats` in `POST /holds`"),
 ]
 """API v1 section 9, and later additions."""
 

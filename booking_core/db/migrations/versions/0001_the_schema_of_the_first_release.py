@@ -958,6 +958,7 @@ def upgrade() -> None:
             "departure_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False
         ),
         sa.Column("seats", sa.Integer(), nullable=False),
+        sa.Column("guests", sa.Text(), nullable=True),
         sa.Column("expires_at", sa.BigInteger(), nullable=False),
         sa.Column("ended_at", sa.BigInteger(), nullable=True),
         sa.Column("booking_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=True),

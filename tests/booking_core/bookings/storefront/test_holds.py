@@ -11,12 +11,13 @@ from support.refusals import nothing_changes
 from support.world import DAY, NOON, FixedClock, World, make_world
 
 from booking_core.base.clock import SECOND
-from booking_core.base.errors import NotFound
+from booking_core.base.errors import Conflict, NotFound
 from booking_core.bookings import storefront
 from booking_core.catalogue import departures
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.events import EventType
+from booking_core.models.holds import HoldCreate
 
 NEXT_WEEK = NOON + 7 * DAY
 
@@ -71,12 +72,24 @@ def test_a_hold_of_nothing_or_for_ever_is_refused(
         assert ops.refusal(ops.hold, departure, seats, for_s=for_s) == ("validation_failed", "out_of_range")
 
 
-@pytest.mark.parametrize("hold", [storefront.hold, storefront.create_hold])
-def test_what_cannot_be_booked_cannot_be_held(ops: Operations, world: World, hold: Callable[..., object]) -> None:
+def test_what_cannot_be_booked_cannot_be_held(ops: Operations, world: World) -> None:
     departure = world.departure(world.experience(), status="closed")
+    guests = [{"tier_id": "adult", "count": 1}]
+    requests = [
+        HoldCreate.model_validate({"departure_id": departure} | of) for of in ({"seats": 1}, {"guests": guests})
+    ]
     with nothing_changes(world):
-        held = partial(ops.act, lambda tx, actor: hold(tx, actor, departure, 1))
-        assert ops.refusal(held) == ("conflict", "departure_closed")
+        assert ops.refusal(ops.hold, departure, 1) == ("conflict", "departure_closed")
+        for request in requests:
+            held = partial(ops.act, lambda tx, actor: storefront.create_hold(tx, actor, request))  # noqa: B023
+            assert ops.refusal(held) == ("conflict", "departure_closed")
+
+
+def test_an_extension_that_waited_does_not_revive_a_hold(ops: Operations, world: World, departure: str) -> None:
+    held, earlier = ops.hold(departure, 1, for_s=60), world.caller()
+    world.clock.advance(60 * SECOND)
+    with nothing_changes(world), pytest.raises(Conflict, match="has expired"):
+        world.database.write(lambda tx: storefront.extend_hold(tx, earlier, held))
 
 
 def test_another_organization_s_departure_and_hold_do_not_exist(
