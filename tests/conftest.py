@@ -10,6 +10,7 @@ import gc
 import logging
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -336,19 +338,31 @@ _ID_LENGTH_MAX = 80
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Name a row by its content, where pytest would number it: `<lambda>3` or `argv3` say nothing about a failure."""
-    if getattr(val, "__name__", "") == "<lambda>":
-        raise pytest.UsageError(f"the rows of {argname} need ids")
     if isinstance(val, date):
         return str(val)
-    is_long = isinstance(val, str | bytes) and len(val) > _ID_LENGTH_MAX
-    return repr(val)[:_ID_LENGTH_MAX] if is_long or (isinstance(val, dict | list | tuple) and _is_plain(val)) else None
+    if isinstance(val, dict | list | tuple):
+        return repr(_plain(val, argname))[:_ID_LENGTH_MAX]
+    if isinstance(val, str | bytes) and len(val) > _ID_LENGTH_MAX:
+        return repr(val)[:_ID_LENGTH_MAX]
+    if isinstance(val, str | bytes | int | float | Enum | re.Pattern | None):
+        return None
+    if getattr(val, "__name__", "<lambda>") != "<lambda>":
+        return None
+    raise pytest.UsageError(f"the rows of {argname} need ids: pytest would number {val!r:.200}")
 
 
-def _is_plain(value: object) -> bool:
-    """Return whether a value has the same text in every process: no address, and no members that come from a set."""
-    if isinstance(value, dict | list | tuple):
-        return all(_is_plain(each) for each in (*value, *(value.values() if isinstance(value, dict) else ())))
-    return type(value) in (str, bytes, int, float, bool, date, type(None))
+def _plain(value: object, argname: str) -> object:
+    """Return a value with the same text in every process: no address, and no members that come from a set."""
+    if isinstance(value, dict):
+        return {_plain(key, argname): _plain(item, argname) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [_plain(item, argname) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, Enum):
+        return value.value
+    if type(value) in (str, bytes, int, float, bool, date, type(None)):
+        return value
+    raise pytest.UsageError(f"the rows of {argname} need ids: pytest would number {value!r:.200}")
 
 
 def _processes(config: pytest.Config) -> int:

@@ -86,3 +86,9 @@ def test_each_allowed_name_is_defined_twice() -> None:
 )
 def test_types_are_found(source: str, names: list[str]) -> None:
     assert list(type_names(ast.parse(source))) == names
+
+
+@pytest.mark.parametrize("row", [object(), (object(),), {"a": [lambda: 0]}], ids=["object", "in tuple", "in dict"])
+def test_a_row_of_a_table_that_pytest_would_number_is_refused(pytestconfig: pytest.Config, row: object) -> None:
+    with pytest.raises(pytest.UsageError, match="the rows of row need ids"):
+        pytestconfig.hook.pytest_make_parametrize_id(config=pytestconfig, val=row, argname="row")

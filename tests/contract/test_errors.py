@@ -98,10 +98,11 @@ def use_up_the_limit(attempt: Attempt) -> None:
 
 
 def use_the_key_for_something_else(attempt: Attempt) -> None:
-    good = booking_body(attempt.departure, note="the first request with this key")
+    other = attempt.world.departure(attempt.world.experience())
+    good = booking_body(other, note="the first request with this key")
     headers = [*attempt.headers.items(), ("authorization", attempt.authorization[0])]
     first = call(attempt.client, "POST", "/api/v1/bookings", headers=headers, pieces=[json.dumps(good).encode()])
-    assert first.status_code in (201, 409)
+    assert first.status_code == 201
 
 
 @dataclass(frozen=True)
@@ -327,12 +328,25 @@ def places(departure: str) -> dict[str, Callable[[Api], Any]]:
     }
 
 
+STATUSES = {
+    "key": 401,
+    "scheme": 401,
+    "path": 404,
+    "path-id": 404,
+    "method": 405,
+    "content-type": 415,
+    "content-encoding": 415,
+    "tier": 422,
+    "add-on": 422,
+}
+"""The status of the answer by the place of the word, where it is not 400."""
+
+
 @pytest.mark.parametrize("place", places(""))
 def test_nothing_that_was_sent_is_repeated_in_a_refusal(api: Api, place: str) -> None:
     departure = api.world.departure(api.world.experience())
     answer = places(departure)[place](api)
-    body = refused(answer, answer.status_code, answer.json()["code"])
-    assert answer.status_code >= 400
+    body = refused(answer, STATUSES.get(place, 400), answer.json()["code"])
     assert CANARY not in json.dumps(body)
     assert CANARY.lower() not in answer.content.decode().lower()
     assert CANARY not in repr(dict(answer.headers))

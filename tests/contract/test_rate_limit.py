@@ -283,6 +283,7 @@ def test_the_reset_is_a_time_on_the_clock(limited_app: TestClient, world: World)
 @pytest.mark.parametrize(
     ("text", "limit"),
     [("600/60", RateLimit(600, 60)), ("off", None), ("0", None), ("0/60", None), ("", RateLimit(600, 60))],
+    ids=str,
 )
 def test_the_limit_is_a_setting(text: str, limit: RateLimit | None) -> None:
     assert Settings.from_environment({"BOOKING_RATE_LIMIT": text}).rate_limit == limit

@@ -51,7 +51,9 @@ EMPTY_OR_SPACED = ["", " ", "\n", [], ["whsec_a", ""], "whsec_a\n", " whsec_a", 
 NOT_TEXT = [None, 5, b"whsec_a", bytearray(b"a"), [b"whsec_a"], [None]]
 
 
-@pytest.mark.parametrize(("error", "secrets"), [(ValueError, EMPTY_OR_SPACED), (TypeError, NOT_TEXT)])
+@pytest.mark.parametrize(
+    ("error", "secrets"), [(ValueError, EMPTY_OR_SPACED), (TypeError, NOT_TEXT)], ids=["empty or spaced", "not text"]
+)
 def test_a_secret_is_text_without_white_space(error: type[Exception], secrets: list[Any]) -> None:
     for each in secrets:
         with pytest.raises(error):

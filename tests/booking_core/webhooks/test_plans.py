@@ -186,7 +186,7 @@ def test_no_statement_of_deliveries_reads_a_whole_table(crowd: Hooks) -> None:
 WRITTEN = [claiming.LEASE, claiming.MOVE, claiming.PACED, queue.SETTLE, queue.RESULT, queue.HEALTH]
 
 
-@pytest.mark.parametrize("change", WRITTEN)
+@pytest.mark.parametrize("change", WRITTEN, ids=lambda change: change.name)
 def test_what_is_written_is_found_by_its_key(crowd: Hooks, change: Update) -> None:
     row = dict.fromkeys(change.columns) | dict.fromkeys(change.keys, crowd.world.org)
     with crowd.database.writing() as tx:

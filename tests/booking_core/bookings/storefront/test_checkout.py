@@ -63,6 +63,7 @@ def test_the_organization_says_how_long_a_checkout_may_take(new_world: Callable[
         ({"count": 6}, ("insufficient_capacity", None)),
         ({"departure_id": "00000000-0000-4000-8000-000000000000"}, ("not_found", None)),
     ],
+    ids=str,
 )
 def test_a_refused_checkout_changes_nothing(
     ops: Operations, world: World, departure: str, over: dict[str, Any], refusal: tuple[str, str | None]

@@ -81,7 +81,7 @@ def test_an_event_about_no_resource_says_so(world: World) -> None:
 
 
 @pytest.mark.parametrize("order", [ASC, DESC])
-@pytest.mark.parametrize("scopes", [(), (Scope.BOOKINGS_READ,), tuple(READ_SCOPES)])
+@pytest.mark.parametrize("scopes", [(), (Scope.BOOKINGS_READ,), tuple(sorted(READ_SCOPES))])
 def test_a_walk_sees_every_event_once(world: World, order: Order, scopes: tuple[Scope, ...]) -> None:
     made = publish(world, *[EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED] * 8, EventType.BOOKING_RESCHEDULED)
     assert walk(world, order, 3, *scopes) == (made if order is ASC else made[::-1])
@@ -117,7 +117,7 @@ ONE_OF_EACH = [
         ((Scope.CUSTOMERS_READ, Scope.EXPERIENCES_READ), ["customer.created"]),
         ((Scope.GIFT_CARDS_READ, Scope.BOOKINGS_READ), ["gift_card.issued", "booking.created"]),
         ((Scope.WEBHOOKS_MANAGE,), ["webhook.enabled"]),
-        (tuple(READ_SCOPES), ["gift_card.issued", "customer.created", "booking.created"]),
+        (tuple(sorted(READ_SCOPES)), ["gift_card.issued", "customer.created", "booking.created"]),
         ((), ["webhook.enabled", "gift_card.issued", "customer.created", "booking.created"]),
     ],
 )
