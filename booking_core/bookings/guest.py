@@ -5,6 +5,7 @@ its customer.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from booking_core import customers
 from booking_core.base import tokens
@@ -46,9 +47,9 @@ def _refusals(row: BookingRow) -> Iterator[Conflict]:
 
 
 def _changed_row(actor: Actor, booking: LockedBooking, change: BookingGuestChange) -> BookingRow:
-    sent = {name: value or None for name, value in change if value is not None}
+    sent: dict[str, Any] = {_COLUMNS[name]: value or None for name, value in change if value is not None}
     before = booking.row
-    row = before._replace(**{_COLUMNS[name]: value for name, value in sent.items()})
+    row = before._replace(**sent)
     if row == before:
         return before
     changed_address = row.guest_email != before.guest_email

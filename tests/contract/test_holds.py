@@ -105,7 +105,7 @@ def test_an_organization_has_a_bound_of_live_holds(api: Api, world: World) -> No
 # For a party, and extended ------------------------------------------------------------------------------------------
 
 
-def test_a_hold_for_a_party_has_its_seats_and_the_totals_of_a_quote(api: Api, departure: str) -> None:
+def test_a_hold_for_a_party_has_the_totals_of_a_quote(api: Api, departure: str) -> None:
     order = {"departure_id": departure, "guests": [{"tier_id": "adult", "count": 1}, {"tier_id": "family", "count": 1}]}
     quote = api.call("POST", "/bookings/quote", json=order).json()
     shown = api.post("/holds", order).json()
