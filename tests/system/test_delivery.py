@@ -55,7 +55,7 @@ from booking_server.worker.queue import SLOTS
 
 EVENTS = int(os.environ.get("BOOKING_TEST_EVENTS", "200"))
 """5000 is the full run; it takes some minutes."""
-KILLS = 10 if EVENTS > 1000 else 4
+KILLS = int(os.environ.get("BOOKING_TEST_DELIVERY_KILLS", "4"))
 RECEIVERS = 3
 FAULTS = 0.3
 DOOMED_ONE_IN = 25
