@@ -22,12 +22,11 @@ from booking_core.db.revisions import SchemaState
 from booking_core.models.limits import API_VERSION
 from booking_core.payments import stripe_accounts
 from booking_core.upkeep import secret_keys
-from booking_server import interpreter
-from booking_server.api import errors
+from booking_server import interpreter, refusals
 from booking_server.api.middleware import STATE, RequestContextMiddleware, RequestLog, RequestObserver
 from booking_server.api.openapi import data, document
 from booking_server.api.routers import ROUTERS
-from booking_server.execution.authenticator import FLUSH_S, Credentials
+from booking_server.execution.authenticator import FLUSH_S
 from booking_server.execution.rate_limit import Limiter
 from booking_server.execution.service import Service
 from booking_server.fastapi_ext.routes import RouteTable, RouteTableMiddleware
@@ -130,7 +129,7 @@ def describe(
         # 0026).
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    errors.add_handlers(app)
+    refusals.add_handlers(app)
     for router in (*ROUTERS, guest_pages, stripe_webhooks, reference, monitoring):
         app.router.routes += router.routes  # `include_router` would analyze each path operation again
     table = RouteTable(app.routes)
@@ -186,7 +185,7 @@ def open_parts(
         database.close()
         raise
     service = Service(settings, database, limiter)
-    store, organization_of = service.authenticator.limiter, service.authenticator.seen_keys.organization_of
+    store, organization_of = service.authenticator.limiter, service.authenticator.known_organization
     monitor = Monitor(settings, database, store=store.ping, folder=folder)
     monitor.metrics.observe_executors(service.executors, lambda: store.failed_open)
     tracing = _tracing_of(service, tracer_provider)
@@ -221,8 +220,7 @@ def _tracing_of(service: Service, provider: "TracerProvider | None") -> "Tracing
     if tracing is None:
         return None
     service.trace(tracing)
-    organization_of = service.authenticator.known_organization
-    tracing.organization_of = lambda scope: organization_of(Credentials(scope["headers"], ""))
+    tracing.organization_of = service.authenticator.known_organization
     return tracing
 
 

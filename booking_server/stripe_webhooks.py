@@ -21,7 +21,7 @@ from booking_core.models.reasons import ErrorReason
 from booking_core.payments import stripe_accounts
 from booking_core.payments.stripe_accounts import WEBHOOK_PATH
 from booking_server.adapters.stripe_intents import parse_event
-from booking_server.api.dependencies import ServiceDep, address_of
+from booking_server.api.dependencies import ServiceDep, credentials_of
 from booking_server.execution.authenticator import Credentials
 from booking_server.execution.service import Service
 from booking_server.fastapi_ext.requests import read_body
@@ -90,7 +90,9 @@ async def _verified(request: Request, service: Service, organization_id: str) ->
     if isinstance(body, BookingError):
         raise body
     # The client is not known before: a flood of forged events must not take the organization's own turns.
-    secret = await service.reads.read_from(address_of(request), lambda tx: _secret(tx, service, organization_id))
+    secret = await service.reads.read_from(
+        credentials_of(request).address, lambda tx: _secret(tx, service, organization_id)
+    )
     if secret is None:
         raise NotFound
     now_s = service.database.clock() / 1_000_000
@@ -109,7 +111,7 @@ def _secret(tx: Tx, service: Service, organization_id: str) -> str | None:
 
 async def _refusal(request: Request, service: Service, reason: ErrorReason) -> BookingError:
     """Return the refusal of a request that Stripe did not sign, which counts against its address."""
-    await asyncio.to_thread(service.authenticator.count_address, Credentials((), address_of(request)))
+    await asyncio.to_thread(service.authenticator.count_address, Credentials((), credentials_of(request).address))
     return Malformed.at(_SIGNATURE_FIELD, "is not the signature of this request by Stripe", reason)
 
 

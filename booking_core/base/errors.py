@@ -164,28 +164,14 @@ class Conflict(BookingError):
 
 
 class RateLimited(BookingError):
-    """More requests came than the limit allows (429).
-
-    Args:
-        free_at_s: monotonic seconds before which every request that the limit is for is refused; none where that is not
-            known.
-        headers: that tell the state of the limit.
-    """
+    """More requests came than the limit allows (429)."""
 
     code = ErrorCode.RATE_LIMITED
     message = "Too many requests; see the x-ratelimit-* headers."
 
-    def __init__(
-        self,
-        retry_after_s: int,
-        *,
-        free_at_s: float | None = None,
-        headers: Sequence[tuple[bytes, bytes]] = (),
-    ) -> None:
+    def __init__(self, retry_after_s: int) -> None:
         super().__init__()
         self.retry_after_s = retry_after_s
-        self.free_at_s = free_at_s
-        self.headers = tuple(headers)
 
 
 class Unavailable(BookingError):

@@ -22,6 +22,7 @@ from booking_server.api.dependencies import ServiceDep, mark_of
 from booking_server.execution.reads import as_answer
 from booking_server.execution.service import Service
 from booking_server.fastapi_ext.requests import ApiRequest, RequestBody
+from booking_server.request_state import state_of
 
 _KEY_MIDDLE = f"{{{IDEMPOTENCY_KEY_LENGTH_MIN - 2},{IDEMPOTENCY_KEY_LENGTH_MAX - 2}}}"
 
@@ -81,7 +82,7 @@ class KeyedRequest:
 
     def refuse(self, error: BookingError) -> Answer:
         """Return the answer to store for a refusal that was reached by executing."""
-        return errors.answer(error, self.request.scope["booking.request_id"])
+        return errors.answer(error, state_of(self.request.scope).request_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +143,9 @@ class Command:
         """
         once = self.keyed.once(await self.keyed.request.receive_body())
         organization = caller.organization
-        mark = mark_of(self.keyed.request) if once else None
-        if mark in self.service.running:
-            raise IdempotencyInProgress
-        with self.service.marked(mark) if mark else nullcontext():
+        with self.service.key_in_use(mark_of(self.keyed.request)) if once else nullcontext() as is_refused:
+            if is_refused:
+                raise IdempotencyInProgress
             answer = await self.service.write(
                 lambda tx: idempotency.execute(
                     tx, caller, once, lambda: as_answer(work(tx), status), self.keyed.refuse

@@ -30,13 +30,13 @@ from booking_core.db.engine import Tx
 from booking_core.models.events import READ_SCOPE
 from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
-from booking_server.api.middleware import CREDENTIALS
 from booking_server.execution.authenticator import Credentials
 from booking_server.execution.service import KeyMark, Service
 from booking_server.fastapi_ext import routes
 from booking_server.fastapi_ext.requests import ApiRequest
 from booking_server.fastapi_ext.resolver import Declaration
 from booking_server.fastapi_ext.routes import Operate, PathOperation
+from booking_server.request_state import state_of
 
 # The service ---------------------------------------------------------------------------------------------------------
 
@@ -67,18 +67,9 @@ ReadTx = Annotated[Tx, Depends(get_read_tx)]
 # The caller ----------------------------------------------------------------------------------------------------------
 
 
-def address_of(request: Request) -> str:
-    """Return the address that sent the request."""
-    client = request.scope.get("client")
-    return client[0] if client else ""
-
-
 def credentials_of(request: Request) -> Credentials:
     """Return the key of the request as it was sent, and its address. The response shows the state of its rate limit."""
-    credentials: Credentials = request.scope.setdefault(
-        CREDENTIALS, Credentials(request.scope["headers"], address_of(request))
-    )
-    return credentials
+    return state_of(request.scope).credentials
 
 
 def mark_of(request: Request) -> KeyMark:
@@ -210,9 +201,9 @@ class CreateOperation(PathOperation):
             prepare(caller)  # it passes its own checks first
             raise IdempotencyInProgress
 
-        if mark in service.running:
-            return await service.reads.read_for(credentials, refuse, is_list=False)
-        with service.marked(mark):
+        with service.key_in_use(mark) as is_refused:
+            if is_refused:
+                return await service.reads.read_for(credentials, refuse, is_list=False)
             return await service.create_booking(credentials, prepare, size=len(body.data))
 
     async def finish(self, request: ApiRequest, operate: Operate) -> Answer:

@@ -1,15 +1,8 @@
-"""Error responses. The status of every error is defined here (API v1 section 7, decisions R2 to R4)."""
+"""The status, headers and body of every error (API v1 section 7, decisions R2 to R4), and their declaration."""
 
-import asyncio
-import contextlib
 from collections.abc import Mapping
-from typing import Any
 
 import orjson
-from fastapi import FastAPI, Request, Response
-from fastapi.exception_handlers import http_exception_handler
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
 
 from booking_core.base import errors
 from booking_core.base.errors import BookingError
@@ -17,11 +10,6 @@ from booking_core.models.errors import ErrorBody
 from booking_core.models.json import JsonObject
 from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
-from booking_server.api.dependencies import credentials_of, service_of
-from booking_server.api.middleware import REASON, REFUSALS, context_headers
-from booking_server.fastapi_ext import requests
-from booking_server.fastapi_ext.routes import methods_of
-from booking_server.reference import missing_page
 
 STATUS: dict[type[BookingError], int] = {
     errors.Malformed: 400,
@@ -80,89 +68,6 @@ def headers(error: BookingError) -> dict[str, str]:
     if STATUS[type(error)] == 401:
         return {"www-authenticate": "Bearer"}
     return {}
-
-
-def respond_with(error: BookingError, request_id: str) -> Response:
-    """Return the response of a refusal."""
-    refused = answer(error, request_id)
-    return Response(refused.body, refused.status, headers(error), "application/json")
-
-
-def note(request: Request, error: BookingError) -> None:
-    """Note the reason of a refusal with 503, for the metrics and the request log; and a refusal by a queue, or by the
-    rate limit of the key or the address, for the admission of the next requests."""
-    is_repeatable = isinstance(error, errors.RateLimited) and error.free_at_s is not None
-    if isinstance(error, errors.Unavailable):
-        request.scope[REASON] = error.reason
-        is_repeatable = error.reason == "queue"
-    if is_repeatable and REFUSALS in request.scope:
-        request.scope[REFUSALS].append(error)
-
-
-# Exception handlers --------------------------------------------------------------------------------------------------
-
-
-def add_handlers(app: FastAPI) -> None:
-    """Add the handlers that turn every exception into the error body of the contract."""
-    app.add_exception_handler(BookingError, _refused)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _unrouted)
-    app.add_exception_handler(Exception, _failed)
-
-
-async def _refused(request: Request, error: Any) -> Response:
-    note(request, error)
-    return respond_with(error, request_id(request))
-
-
-async def _invalid(request: Request, error: Any) -> Response:
-    """Respond to a request with invalid parameters or an invalid body, as found by FastAPI."""
-    problems = [{**problem, "loc": problem["loc"][1:]} for problem in error.errors()]
-    return respond_with(requests.malformed(requests.details_of(problems)), request_id(request))
-
-
-async def _unrouted(request: Request, error: Any) -> Response:
-    """Respond to a path that does not exist, or to a method that the path does not take. A browser gets a page outside
-    of the API.
-
-    It counts against the address but is never rate-limited: the path is checked before the limit (decision R1). An
-    HTTPException that a path operation raises is answered as FastAPI answers it.
-    """
-    is_raised_by_operation = "endpoint" in request.scope and error.status_code != 405
-    if is_raised_by_operation or error.status_code not in (404, 405):
-        return await http_exception_handler(request, error)
-    await _count_address(request)
-    if error.status_code == 404 and _is_browser(request):
-        return missing_page(request.scope["path"], service_of(request).installation.public_url)
-    refusal: BookingError = errors.NotFound("There is no such path.")
-    if error.status_code == 405:
-        refusal = errors.MethodNotAllowed(methods_of(request.app.routes, request.scope["path"]))
-    return respond_with(refusal, request_id(request))
-
-
-def _is_browser(request: Request) -> bool:
-    return "text/html" in request.headers.get("accept", "") and not request.scope["path"].startswith("/api/")
-
-
-async def _count_address(request: Request) -> None:
-    with contextlib.suppress(errors.RateLimited):
-        # In a thread, since a shared store of the limiter is called over a socket.
-        await asyncio.to_thread(service_of(request).authenticator.count_address, credentials_of(request))
-
-
-async def _failed(request: Request, _: Any) -> Response:
-    failed = internal(request_id(request))
-    # The error goes on to uvicorn, which closes the connection. Without the header the client's next request is lost.
-    response = Response(failed.body, failed.status, {"connection": "close"}, "application/json")
-    # Starlette sends this response from outside the middleware that adds them to all others.
-    response.raw_headers.extend(context_headers(request.scope))
-    return response
-
-
-def request_id(request: Request) -> str:
-    """Return the id of the request, which `RequestContextMiddleware` gave it."""
-    identifier: str = request.scope["booking.request_id"]
-    return identifier
 
 
 # Declarations ---------------------------------------------------------------------------------------------------------

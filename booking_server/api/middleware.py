@@ -7,7 +7,6 @@ it is counted and logged like any other.
 
 import logging
 import random
-import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from booking_core.base import tokens
-from booking_core.base.errors import BookingError
-from booking_core.models.limits import REQUEST_ID_LENGTH_MAX
-from booking_server.execution.authenticator import Credentials, bearer_token
+from booking_core.models.errors import ErrorCode
+from booking_server.execution.authenticator import Credentials
+from booking_server.request_state import RequestState, state_of
 
 if TYPE_CHECKING:
     from booking_server.monitoring.metrics import Metrics
@@ -28,21 +27,10 @@ requests_log = logging.getLogger("booking.requests")
 
 STATE = "observer"
 """The key of the observer in the lifespan's state."""
-CREDENTIALS = "booking.credentials"
-"""The key in the scope of a request with its credentials, once a dependency has counted it."""
-REASON = "booking.reason"
-"""The key in the scope of a request with the reason of a refusal with 503."""
-WITHDRAWN = "booking.withdrawn"
-"""The key in the scope of a request that is refused in another scope, since its body is invalid."""
-REFUSALS = "booking.refusals"
-"""The key in the scope of a list that takes the refusal of the request by a queue or by the rate limit of its key."""
 
-_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,%d}" % REQUEST_ID_LENGTH_MAX)
 _NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 _NO_STORE = (b"cache-control", b"no-store")
-_CODE = re.compile(rb'"code":"([a-z0-9_]+)"')
-"""The code in the body of an error. Quotation marks in the text before it are escaped."""
-_REFUSED, _FAILED, _UNAVAILABLE = 400, 500, 503
+_FAILED, _UNAVAILABLE = 500, 503
 UNAVAILABLE_MAX = 100
 """The lines of refusals with 503 in a second. An overloaded process must not spend its time on them; the metrics count
 all."""
@@ -76,7 +64,7 @@ class RequestLog:
     def __init__(
         self,
         share: float,
-        organization_of: Callable[[str], str | None],
+        organization_of: Callable[[Credentials], str | None],
         *,
         sample: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
@@ -101,39 +89,35 @@ class RequestLog:
         self._second = second
         return self._unavailable <= UNAVAILABLE_MAX
 
-    def write(self, scope: Scope, status: int | None, code: str | None, duration_s: float) -> None:
+    def write(self, scope: Scope, status: int | None, duration_s: float) -> None:
         """Write the line of a request.
 
         Args:
             status: None if the client left before the response began.
-            code: of a refusal.
         """
-        organization_id, prefix = self._caller(scope)
+        state = state_of(scope)
+        organization_id, prefix = self._caller(state)
         fields = {
             "method": scope["method"],
             "operation": getattr(scope.get("endpoint"), "__name__", None),
             "status": status,
-            "code": code,
-            "reason": scope.get(REASON),
+            "code": state.error_code,
+            "reason": state.reason,
             "duration_ms": round(duration_s * 1000, 3),
-            "request_id": scope["booking.request_id"],
+            "request_id": state.request_id,
             "organization_id": organization_id,
             "key_prefix": prefix,
         }
         is_failure = status is not None and status >= _FAILED and status != _UNAVAILABLE
         requests_log.log(logging.WARNING if is_failure else logging.INFO, "%s", _line(fields), extra=fields)
 
-    def _caller(self, scope: Scope) -> tuple[str | None, str | None]:
+    def _caller(self, state: RequestState) -> tuple[str | None, str | None]:
         """Return the organization and the public prefix of a valid key.
 
         Any other text in the header may be a secret of another service.
         """
-        try:
-            key = bearer_token(scope["headers"])
-        except BookingError:
-            return None, None
-        organization_id = self._organization_of(key)
-        return organization_id, tokens.api_key_prefix(key) if organization_id else None
+        organization_id = self._organization_of(state.credentials)
+        return organization_id, tokens.api_key_prefix(str(state.credentials.key)) if organization_id else None
 
 
 def _line(fields: Mapping[str, Any]) -> str:
@@ -171,43 +155,28 @@ class RequestObserver:
             self.tracer.begin_request(scope)
         return time.perf_counter()
 
-    def end(self, scope: Scope, status: int, code: str | None, begun_s: float) -> None:
+    def end(self, scope: Scope, status: int, begun_s: float) -> None:
         """Count, log and trace a request.
 
         Args:
             status: of the response; 0 if the client had disconnected before it began.
-            code: of a refusal.
         """
-        seconds = time.perf_counter() - begun_s
-        if WITHDRAWN not in scope:
+        seconds, state = time.perf_counter() - begun_s, state_of(scope)
+        if not state.is_withdrawn:
             self.counts.observe_request(scope, status, seconds)
-            if status == _UNAVAILABLE and REASON in scope:
-                self.counts.observe_refusal(scope[REASON])
+            if status == _UNAVAILABLE and state.reason:
+                self.counts.observe_refusal(state.reason)
             if self.log is not None and self.log.takes(status):
-                self.log.write(scope, status or None, code, seconds)
+                self.log.write(scope, status or None, seconds)
         if self.tracer is not None:
-            self.tracer.end_request(scope, status, code)
-
-
-def _code_of(message: Message) -> str | None:
-    """Return the code in the body of a refusal."""
-    match = _CODE.search(message.get("body", b""))
-    return str(match[1], "ascii") if match else None
+            self.tracer.end_request(scope, status)
 
 
 # The middleware ------------------------------------------------------------------------------------------------------
 
 
-def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the client's own id if it is well-formed, else a new one (decision R8)."""
-    for name, value in headers:
-        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
-            return str(value, "ascii")
-    return f"req_{tokens.random_hex(24)}"
-
-
 class RequestContextMiddleware:
-    """Gives every request its id and its observer, and every response the headers that all have.
+    """Gives every request its state and its observer, and every response the headers that all have.
 
     Args:
         observer: of requests whose scope has none in its state.
@@ -221,39 +190,37 @@ class RequestContextMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request_id = scope["booking.request_id"] = request_id_of(scope["headers"])
+        state = state_of(scope)
         observer = scope["state"].get(STATE, self._observer) if "state" in scope else self._observer
         begun_s = observer.begin(scope) if observer is not None else 0.0
-        status, code = 0, None
+        status = 0
 
         def send_with_headers(message: Message) -> Awaitable[None]:
-            nonlocal status, code
+            nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], *context_headers(scope, message["headers"])]
-            elif status >= _REFUSED and code is None:
-                code = _code_of(message)
             return send(message)
 
         try:
             await self.app(scope, receive, send_with_headers)
         except Exception:
-            log.exception("request %s failed", request_id)
+            log.exception("request %s failed", state.request_id)
             if not status:  # Starlette responds to it outside of the middleware
-                status, code = _FAILED, "internal_error"
+                status, state.error_code = _FAILED, str(ErrorCode.INTERNAL_ERROR)
             raise
         finally:
             if observer is not None:
-                observer.end(scope, status, code, begun_s)
+                observer.end(scope, status, begun_s)
 
 
 def context_headers(scope: Scope, response_headers: Iterable[tuple[bytes, bytes]] = ()) -> list[tuple[bytes, bytes]]:
     """Return the headers of every response to the request. A response with its own `Cache-Control` keeps it."""
-    credentials: Credentials | None = scope.get(CREDENTIALS)
-    reading = credentials.reading if credentials else None
+    state = state_of(scope)
+    reading = state.credentials.reading
     added = [
         *(reading.headers if reading else ()),
-        (b"x-request-id", scope["booking.request_id"].encode()),
+        (b"x-request-id", state.request_id.encode()),
         _NO_SNIFFING,
     ]
     for name, _ in response_headers:

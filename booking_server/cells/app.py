@@ -12,7 +12,7 @@ from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from booking_core.base import guest_links, tokens
-from booking_core.base.errors import BookingError, Unavailable
+from booking_core.base.errors import Unavailable
 from booking_core.base.settings import Settings
 from booking_core.payments import stripe_accounts
 from booking_core.upkeep import cells
@@ -24,9 +24,10 @@ from booking_server.cells.slots import CellsMonitor, OpenedCell, Slot, running
 from booking_server.execution.authenticator import FLUSH_S, bearer_token
 from booking_server.execution.rate_limit import Limiter, open_limiter
 from booking_server.guest_pages import GUEST_PAGES
-from booking_server.http.refusals import path_of, refusing
+from booking_server.http.refusals import refusing
 from booking_server.monitoring.app import create_monitoring_app, listen, serving
 from booking_server.monitoring.exposition import processes_folder
+from booking_server.request_state import path_of
 from booking_server.worker.process import stop_on_signal, working
 
 _RETRY_AFTER_S = 2
@@ -141,10 +142,8 @@ def cell_named_by(path: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
     elif path.startswith(GUEST_PAGES):
         owner_and_cell = guest_links.organization_and_cell(path.split("/")[2])
     else:
-        try:
-            return tokens.cell_of_api_key(bearer_token(headers))
-        except BookingError:
-            return ""
+        key = bearer_token(headers)
+        return tokens.cell_of_api_key(key) if isinstance(key, str) else ""
     return owner_and_cell[1] if owner_and_cell else ""
 
 

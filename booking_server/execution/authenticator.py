@@ -5,7 +5,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -25,6 +25,7 @@ from booking_core.base.repeated_log import RepeatedLog
 from booking_core.base.settings import RateLimit
 from booking_core.db.engine import Database, Tx
 from booking_core.organizations import keys
+from booking_server.execution.executor import fill_open
 from booking_server.execution.rate_limit import (
     ANONYMOUS,
     LOOK_UPS,
@@ -52,21 +53,15 @@ _HOST_BITS = 64
 class Credentials:
     """The key of a request as it was sent, and the address that sent it."""
 
-    headers: Iterable[tuple[bytes, bytes]]
+    headers: InitVar[Iterable[tuple[bytes, bytes]]]
     address: str
+    key: str | BookingError = field(init=False)
+    """The key of the Authorization header, or the refusal of a request without one."""
     reading: Reading | None = None
     """The state of the rate limit, for the headers of the answer; set by the authenticator."""
-    _key: str | None = None
 
-    def key(self) -> str:
-        """Return the key of the Authorization header, which is parsed once.
-
-        Raises:
-            ApiKeyMissing, ApiKeyInvalid: as `bearer_token`.
-        """
-        if self._key is None:
-            self._key = bearer_token(self.headers)
-        return self._key
+    def __post_init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self.key = bearer_token(headers)
 
     def bucket(self, kind: str = "address") -> str:
         """Return the name of the bucket of clients without a valid key at the address.
@@ -77,24 +72,17 @@ class Credentials:
         return f"{kind}:{network_of(self.address)}"
 
 
-def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the key of the Authorization header.
-
-    Raises:
-        ApiKeyMissing: there is no bearer header, or it is empty.
-        ApiKeyInvalid: there are two, or the key holds a character that no key holds.
-    """
-    found = [value for name, value in headers if name == b"authorization"]
-    if len(found) > 1:
-        raise ApiKeyInvalid
-    scheme, _, token = found[0].strip().partition(b" ") if found else (b"", b"", b"")
+def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str | BookingError:
+    """Return the key of the Authorization header, or the refusal of headers without one: there is none, there are two,
+    or it holds a character that no key holds."""
+    fields = [value for name, value in headers if name == b"authorization"]
+    if len(fields) > 1:
+        return ApiKeyInvalid()
+    scheme, _, token = fields[0].strip().partition(b" ") if fields else (b"", b"", b"")
     token = token.strip()
     if scheme.lower() != _SCHEME or not token:
-        raise ApiKeyMissing
-    try:
-        return str(token, "ascii")
-    except UnicodeDecodeError:
-        raise ApiKeyInvalid from None
+        return ApiKeyMissing()
+    return str(token, "ascii") if token.isascii() else ApiKeyInvalid()
 
 
 def _parsed(text: str) -> IPv4Address | IPv6Address | None:
@@ -184,16 +172,16 @@ class Authenticator:
 
     def authenticate(self, tx: Tx, requests: Sequence[Credentials]) -> list[Caller | Exception]:
         """Return the caller of each request, or its refusal, by at most one statement."""
-        found = self._identify(tx, [self._key(credentials) for credentials in requests])
-        self._count(requests, found)
-        return [self._admit(credentials, caller) for credentials, caller in zip(requests, found, strict=True)]
+        refusals: list[Caller | BookingError | None] = [self._refusal(credentials) for credentials in requests]
+        callers: list[Caller | BookingError] = fill_open(
+            refusals, lambda places: self._identify(tx, [str(requests[place].key) for place in places])
+        )
+        self._count(requests, callers)
+        return [self._admit(credentials, caller) for credentials, caller in zip(requests, callers, strict=True)]
 
     def known_organization(self, credentials: Credentials) -> str | None:
         """Return the organization of a key that was valid when it was last looked up, or None for any other key."""
-        try:
-            return self.seen_keys.organization_of(credentials.key())
-        except BookingError:
-            return None
+        return self.seen_keys.organization_of(credentials.key) if isinstance(credentials.key, str) else None
 
     def count_address(self, credentials: Credentials, kind: str = "address") -> None:
         """Count a request without a valid key against its address.
@@ -210,39 +198,36 @@ class Authenticator:
         if credentials.reading.retry_after_s:
             raise RateLimited(credentials.reading.retry_after_s)
 
-    def _key(self, credentials: Credentials) -> str | BookingError:
-        """Return the key that is to be looked up, or the reason why it is not."""
-        try:
-            key = credentials.key()
-        except BookingError as error:
-            return error
+    def _refusal(self, credentials: Credentials) -> BookingError | None:
+        """Return the reason why a key is not looked up, or None."""
+        key = credentials.key
+        if isinstance(key, BookingError):
+            return key
         if self._rate_limit is None or key in self.seen_keys:
-            return key
+            return None
         reading = self.limiter.peek(credentials.bucket(), ANONYMOUS)
-        if not reading.retry_after_s or self._may_look_up(credentials):
-            return key
+        if not reading.retry_after_s or self._may_look_up(key, credentials.bucket()):
+            return None
         credentials.reading = reading
         return reading.refusal()
 
-    def _identify(self, tx: Tx, found: Sequence[str | BookingError]) -> list[Caller | BookingError]:
+    def _identify(self, tx: Tx, texts: Sequence[str]) -> list[Caller | BookingError]:
         """Return the caller of each key, or its refusal, and remember which keys are valid."""
-        texts = [key for key in found if isinstance(key, str)]
-        callers = keys.identify_many(tx, texts, self._installation) if texts else []
+        callers = keys.identify_many(tx, texts, self._installation)
         for text, caller in zip(texts, callers, strict=True):
             if isinstance(caller, Caller):
                 self.seen_keys.note(text, caller.organization.id)
             else:
                 self.seen_keys.note(text, None)
                 self.look_ups.take(_bucket_of(text), LOOK_UPS_OF_WRONG_KEY)
-        identified = iter(callers)
-        return [next(identified) if isinstance(key, str) else key for key in found]
+        return callers
 
-    def _count(self, requests: Sequence[Credentials], found: Sequence[Caller | BookingError]) -> None:
+    def _count(self, requests: Sequence[Credentials], callers: Sequence[Caller | BookingError]) -> None:
         """Count all requests of a batch at once, except those that their address was refused for."""
         if self._rate_limit is None:
             return
         asks: dict[int, Ask] = {}
-        for place, caller in enumerate(found):
+        for place, caller in enumerate(callers):
             if isinstance(caller, Caller):
                 asks[place] = f"key:{caller.key.id}", self._rate_limit
             elif not isinstance(caller, RateLimited):
@@ -263,10 +248,13 @@ class Authenticator:
                 return PlanUpgradeRequired()
         return caller
 
-    def _may_look_up(self, credentials: Credentials) -> bool:
+    def _may_look_up(self, key: str, name: str) -> bool:
         """Return whether a key from an address over its limit is looked up all the same: strangers at the same address
-        must not shut a valid key out."""
-        key, name = credentials.key(), credentials.bucket()
+        must not shut a valid key out.
+
+        Args:
+            name: of the bucket of the address.
+        """
         if not tokens.is_api_key(key) or self.look_ups.peek(_bucket_of(key), LOOK_UPS_OF_WRONG_KEY).retry_after_s:
             return False
         if not tokens.has_checksum(key) and self.look_ups.peek(name, LOOK_UPS).remaining <= LOOK_UPS_RESERVED:

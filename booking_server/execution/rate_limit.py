@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from booking_core.base.errors import RateLimited
@@ -41,8 +41,6 @@ class Reading:
     """The Unix time, in seconds, when the bucket is full again."""
     retry_after_s: int = 0
     """More than 0: this request is one too many."""
-    free_at_s: float = field(default=0.0, compare=False)
-    """Monotonic seconds before which the bucket has no token, where this request is one too many."""
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -54,7 +52,7 @@ class Reading:
 
     def refusal(self) -> RateLimited:
         """Return the refusal of a request whose key or address exceeds its limit."""
-        return RateLimited(self.retry_after_s, free_at_s=self.free_at_s, headers=self.headers)
+        return RateLimited(self.retry_after_s)
 
 
 Ask = tuple[str, RateLimit]
@@ -66,8 +64,7 @@ def _reading(limit: RateLimit, tokens: float, now: float, taken: bool) -> Readin
     reset = math.ceil(now + (limit.requests - tokens) / per_second)
     if taken:
         return Reading(limit.requests, int(tokens), reset)
-    wait_s = (1 - tokens) / per_second
-    return Reading(limit.requests, int(tokens), reset, max(1, math.ceil(wait_s)), time.monotonic() + wait_s)
+    return Reading(limit.requests, int(tokens), reset, max(1, math.ceil((1 - tokens) / per_second)))
 
 
 class MemoryLimiter:

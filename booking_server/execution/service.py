@@ -92,7 +92,6 @@ class PaymentCalls:
         organization_id = organization.id
         if self._in_flight[organization_id] >= self._of_one_max or self._in_flight.total() >= CALLS_MAX:
             message = "Too many checkouts wait for Stripe at the moment; send the same request again."
-            # The same refusal as a queue's: the admission repeats it while all places are taken.
             raise Unavailable(message, retry_after_s=_CALLS_RETRY_AFTER_S, reason="queue")
         self._in_flight[organization_id] += 1
         try:
@@ -118,8 +117,7 @@ class Service:
         self.database = database
         self.installation = secret_keys.with_link_keys(database, settings.installation())
         self.is_public_address = AddressGuard(settings).is_public_url
-        self.running: set[KeyMark] = set()
-        """The marks of the requests that run now."""
+        self._keys_in_use: set[KeyMark] = set()
         self.on_commit: list[Callable[[], None]] = []
         """Called on the event loop after requests that may have written something to be delivered."""
         self._is_commit_noted = False
@@ -230,13 +228,16 @@ class Service:
             call()
 
     @contextlib.contextmanager
-    def marked(self, mark: KeyMark) -> Iterator[None]:
-        """Mark an idempotency key as in use while its request runs in this process."""
-        self.running.add(mark)
+    def key_in_use(self, mark: KeyMark) -> Iterator[bool]:
+        """Mark an idempotency key as in use while the body runs; yield whether another request uses it already."""
+        if mark in self._keys_in_use:
+            yield True
+            return
+        self._keys_in_use.add(mark)
         try:
-            yield
+            yield False
         finally:
-            self.running.discard(mark)
+            self._keys_in_use.discard(mark)
 
     async def look_up(self, function: Callable[[], T], *, organization_id: str) -> T:
         """Run a function that waits for DNS, for one request of the organization."""

@@ -16,10 +16,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from booking_core.records.idempotency import Answer
 from booking_server.fastapi_ext.requests import ApiRequest
 from booking_server.fastapi_ext.resolver import CallPlan, Declaration
+from booking_server.request_state import path_of, state_of
 
 Operate = Callable[[Mapping[Any, Any]], Any]
 """A path operation whose dependencies are resolved. It takes the results of the dependencies that an executor gives."""
 
+_REFUSED = 400
 _JSON = (b"content-type", b"application/json")
 _REPLAYED = ((b"idempotent-replayed", b"true"),)
 
@@ -56,8 +58,8 @@ class PathOperation:
         body = await request.receive_body() if self._declaration.body_params else None
         if overrides := request.app.dependency_overrides:
             operate = await CallPlan(self._declaration, self.provided_late, overrides).resolve(request, body)
-            return _response(await self.finish(request, operate))
-        return _response(await self.run(request, body))
+            return _response(request, await self.finish(request, operate))
+        return _response(request, await self.run(request, body))
 
     async def run(self, request: ApiRequest, body: Any) -> Any:
         """Resolve the dependencies, run the operation, and return its answer or response."""
@@ -80,10 +82,12 @@ class AnswerResponse(Response):
         self.raw_headers = [*fields, (b"content-length", b"%d" % len(answer.body)), _JSON]
 
 
-def _response(answer: Answer | Response) -> Response:
+def _response(request: ApiRequest, answer: Answer | Response) -> Response:
     """Return the response of an answer. Status 204 and 304 have no body and no content type."""
     if isinstance(answer, Response):
         return answer
+    if answer.status >= _REFUSED:  # the refusal that is stored for an Idempotency-Key, of which only the body is left
+        state_of(request.scope).error_code = orjson.loads(answer.body)["code"]
     fields: Sequence[tuple[bytes, bytes]] = _REPLAYED if answer.replayed else ()
     if isinstance(answer, TaggedAnswer):
         fields = ((b"etag", answer.etag.encode()),)
@@ -157,7 +161,7 @@ class RouteTable(BaseRoute):
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope["type"] != "http":
             return Match.NONE, {}
-        path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+        path = path_of(scope)
         entry = self._entries.get((scope["method"], path, 0))
         if entry:
             return Match.FULL, {**entry.scope, "path_params": {}}

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 from markupsafe import Markup
 
 from booking_core import notifications
 from booking_core.base.errors import BookingError
-from booking_core.base.languages import N_, NAMES, Language
+from booking_core.base.languages import N_, NAMES, Language, choose, language
 from booking_core.bookings import Move, Refundable
 from booking_core.notifications import Brand, GiftCardView, GuestView
-from booking_server.api import errors
-from booking_server.guest_pages.links import Link
+from booking_server.api.errors import STATUS
+from booking_server.guest_pages.links import Link, language_of_stranger
 from booking_server.guest_pages.offers import can_cancel, can_move, offer
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def move_page(view: GuestView, link: Link, moves: Sequence[Move], refusal: Booki
     choices = [(move, wording.span(zone, move.starts_at, move.ends_at)) for move in moves]
     return _render(
         "move.html",
-        200 if refusal is None else errors.STATUS[type(refusal)],
+        200 if refusal is None else STATUS[type(refusal)],
         wording,
         _brand(view),
         link,
@@ -173,14 +174,13 @@ def gift_card_page(view: GiftCardView, link: Link) -> HTMLResponse:
     )
 
 
-def error_page(error: BookingError, method: str, wording: Language) -> HTMLResponse:
-    """Render an error for the guest."""
-    status = errors.STATUS[type(error)]
-    title, words = _MESSAGES.get(status, (N_("Please try again"), _advice(method)))
+def error_page(request: Request, error: BookingError) -> HTMLResponse:
+    """Render an error for the guest, in a language that the browser accepts."""
+    status = STATUS[type(error)]
+    wording = language(choose(language_of_stranger(request)))
+    title, words = _MESSAGES.get(status, (N_("Please try again"), _advice(request.method)))
     context = {"title": wording.gettext(title), "words": wording.gettext(words)}
-    response = _render("message.html", status, wording, None, None, **context)
-    response.headers.update(errors.headers(error))
-    return response
+    return _render("message.html", status, wording, None, None, **context)
 
 
 def _advice(method: str) -> str:

@@ -1,7 +1,7 @@
 """The routes of the guest's pages."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
@@ -14,17 +14,15 @@ from starlette.types import Receive, Scope, Send
 from booking_core import bookings, notifications
 from booking_core.base.errors import BookingError, Conflict, InsufficientCapacity, MethodNotAllowed, NotFound
 from booking_core.base.guest_links import GIFT_CARD_PURPOSE, PURPOSE, open_token
-from booking_core.base.languages import choose, language
 from booking_core.db.engine import Tx
 from booking_core.models.base import is_id
 from booking_core.models.bookings import BookingStatus, CancelReason
 from booking_core.notifications import GuestView
-from booking_server.api import errors
 from booking_server.api.dependencies import ServiceDep, credentials_of, service_of
 from booking_server.execution.service import Service
 from booking_server.fastapi_ext.requests import read_body
 from booking_server.guest_pages import pages
-from booking_server.guest_pages.links import Link, get_gift_card_link, get_link, language_of_stranger
+from booking_server.guest_pages.links import Link, get_gift_card_link, get_link
 from booking_server.guest_pages.offers import can_cancel, can_move
 
 PATH = "/manage/{token:rest_of_path}"
@@ -52,23 +50,26 @@ register_url_convertor("rest_of_path", RestOfPath())
 
 
 class GuestRoute(APIRoute):
-    """A route that limits requests and renders every error as a page."""
+    """A route that limits requests, and protects every response by headers."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()
 
         async def respond(request: Request) -> Response:
-            return await _respond(request, handler)
+            await _count(request)
+            response = await handler(request)
+            if "content-security-policy" not in response.headers:
+                response.raw_headers.extend(pages.security_headers())
+            return response
 
         return respond
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer other methods with a page instead of the API's JSON."""
-        if scope["method"] in _METHODS:
-            await super().handle(scope, receive, send)
-            return
-        response = await _respond(Request(scope, receive), _refuse_method)
-        await response(scope, receive, send)
+        """Refuse other methods by an error that is counted and has a page, instead of the API's JSON."""
+        if scope["method"] not in _METHODS:
+            await _count(Request(scope, receive))
+            raise MethodNotAllowed(_METHODS)
+        await super().handle(scope, receive, send)
 
 
 router = APIRouter(include_in_schema=False, route_class=GuestRoute)
@@ -200,27 +201,6 @@ def _fields(form: bytes) -> Mapping[str, str]:
     if len(form) > _FORM_BYTES_MAX:
         return {}
     return dict(parse_qsl(form.decode("ascii", "replace")))
-
-
-async def _refuse_method(_: Request) -> Response:
-    raise MethodNotAllowed(_METHODS)
-
-
-async def _respond(request: Request, handler: Callable[[Request], Awaitable[Response]]) -> Response:
-    try:
-        await _count(request)
-        response = await handler(request)
-    except BookingError as error:
-        errors.note(request, error)
-        response = refusal_page(request, error)
-    if "content-security-policy" not in response.headers:
-        response.raw_headers.extend(pages.security_headers())
-    return response
-
-
-def refusal_page(request: Request, error: BookingError) -> Response:
-    """Render an error for the guest, in a language that the browser accepts."""
-    return pages.error_page(error, request.method, language(choose(language_of_stranger(request))))
 
 
 async def _count(request: Request) -> None:

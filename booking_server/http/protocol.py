@@ -11,17 +11,18 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import httptools
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from booking_core.base.errors import BookingError, HeadersTooLarge, Malformed
 from booking_core.models.limits import REQUEST_FIELDS_MAX, REQUEST_HEAD_BYTES_MAX
 from booking_core.models.reasons import ErrorReason
-from booking_server.api.middleware import WITHDRAWN
 from booking_server.execution.authenticator import unmapped
 from booking_server.http.refusals import refusing
+from booking_server.request_state import state_of
 
 log = logging.getLogger("booking.http")
 
@@ -246,7 +247,7 @@ class HttpProtocol(HttpToolsProtocol):
         cycle.message_event.set()
         if cycle.response_started:
             return False
-        cycle.scope[WITHDRAWN] = True  # type: ignore[literal-required]
+        state_of(cast("Scope", cycle.scope)).is_withdrawn = True
         cycle.response_complete = True
         return True
 

@@ -25,11 +25,12 @@ from starlette.types import Scope
 
 import webhook_verify
 from booking_server.adapters.webhook_client import Sent
+from booking_server.execution.authenticator import Credentials
 from booking_server.monitoring.metrics import UNROUTED, operation_of
+from booking_server.request_state import state_of
 from booking_server.worker.deliveries import Sender
 
 TRACEPARENT = "traceparent"
-_SPAN, _TOKEN = "booking.span", "booking.span_token"
 _FAILED = 500
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _OTHER_METHOD = "_OTHER"
@@ -58,7 +59,7 @@ class Tracing:
         self.tracer = provider.get_tracer("booking_server")
         self.close = close
         self._share = share
-        self.organization_of: Callable[[Scope], str | None] = lambda scope: None
+        self.organization_of: Callable[[Credentials], str | None] = lambda _: None
         """Returns the organization of a request whose key is valid."""
 
     # Requests --------------------------------------------------------------------------------------------------------
@@ -75,27 +76,28 @@ class Tracing:
         method = scope["method"] if scope["method"] in _METHODS else _OTHER_METHOD
         span = self.tracer.start_span(method, parent, SpanKind.SERVER, {"http.request.method": method})
         if sent or span.is_recording():
-            scope[_SPAN], scope[_TOKEN] = span, contexts.attach(set_span_in_context(span, parent))
+            state = state_of(scope)
+            state.span, state.span_token = span, contexts.attach(set_span_in_context(span, parent))
             _request.set(span)
 
     def may_begin(self) -> bool:
         """Return whether a trace that begins now is one of the share."""
         return self._share >= 1 or random.random() < self._share
 
-    def end_request(self, scope: Scope, status: int, code: str | None) -> None:
+    def end_request(self, scope: Scope, status: int) -> None:
         """End the span of a request.
 
         Args:
             status: of the response; 0 if the client had disconnected before it began.
-            code: of a refusal.
         """
-        span: Span | None = scope.get(_SPAN)
+        state = state_of(scope)
+        span: Span | None = state.span
         if span is None:
             return
-        contexts.detach(scope[_TOKEN])
+        contexts.detach(state.span_token)
         _request.set(None)
         if span.is_recording():
-            span.set_attributes(self._result(scope, status, code))
+            span.set_attributes(self._result(scope, status))
             operation = operation_of(scope)
             if operation != UNROUTED:
                 span.update_name(f"{scope['method']} {_route(scope)}")
@@ -103,15 +105,16 @@ class Tracing:
                 span.set_status(StatusCode.ERROR)
         span.end()
 
-    def _result(self, scope: Scope, status: int, code: str | None) -> dict[str, Any]:
+    def _result(self, scope: Scope, status: int) -> dict[str, Any]:
+        state = state_of(scope)
         attributes = {
             "booking.operation": operation_of(scope),
-            "booking.request_id": scope["booking.request_id"],
-            "booking.organization_id": self.organization_of(scope),
+            "booking.request_id": state.request_id,
+            "booking.organization_id": self.organization_of(state.credentials),
             "http.route": _route(scope),
             "http.response.status_code": status or None,
-            "booking.error.code": code,
-            "error.type": _error_type(status, code),
+            "booking.error.code": state.error_code,
+            "error.type": _error_type(status, state.error_code),
         }
         return {name: value for name, value in attributes.items() if value is not None}
 

@@ -4,6 +4,7 @@ import itertools
 import json
 import uuid
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import Any
@@ -84,12 +85,8 @@ class Attempt:
         # The mark of a request of this process that has not been answered yet.
         sent = {name: value.encode() for name, value in headers}
         mark = (sent.get("authorization"), sent.get("idempotency-key"))
-        if self.is_running:
-            self.service.running.add(mark)
-        try:
+        with self.service.key_in_use(mark) if self.is_running else nullcontext():
             return call(self.client, self.method, self.path, headers=headers, pieces=pieces, address=self.address)
-        finally:
-            self.service.running.discard(mark)
 
 
 def use_up_the_limit(attempt: Attempt) -> None:

@@ -16,7 +16,6 @@ from booking_core.base.settings import RateLimit, Settings
 from booking_core.db import tables
 from booking_core.organizations import keys
 from booking_server.execution.rate_limit import ANONYMOUS, LOOK_UPS, LOOK_UPS_RESERVED, MemoryLimiter
-from booking_server.http import admission
 
 pytestmark = pytest.mark.one_database
 
@@ -36,10 +35,9 @@ class Ticking:
 
 
 @pytest.fixture
-def passing(limited_app: TestClient, monkeypatch: pytest.MonkeyPatch) -> Ticking:
+def passing(limited_app: TestClient) -> Ticking:
     """The limiter's clock; all buckets are full."""
     ticking = Ticking()
-    monkeypatch.setattr(admission, "REPEATED_MAX_S", 0.0)  # a refusal is repeated on another clock
     limited_app.app.state.service.authenticator.limiter = MemoryLimiter(ticking)  # type: ignore[attr-defined]
     return ticking
 

@@ -28,7 +28,7 @@ Lines = Callable[[], list[dict[str, Any]]]
 def logged(api: Api, share: float = 1.0, sample: Callable[[], float] = lambda: 0.5) -> Api:
     """Return a client of the same service, whose requests are logged."""
     service = api.client.app.state.service
-    log = RequestLog(share, service.authenticator.seen_keys.organization_of, sample=sample)
+    log = RequestLog(share, service.authenticator.known_organization, sample=sample)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         scope["state"] = {STATE: RequestObserver(api.client.app.state.monitor.metrics, log)}
@@ -56,6 +56,14 @@ def test_a_line_has_operation_status_code_duration_request_organization_and_key(
     assert 0 < first["duration_ms"] < 60_000
 
 
+def test_a_line_of_a_replayed_refusal_has_its_code(api: Api, lines: Lines) -> None:
+    api, key = logged(api), fresh_key()
+    departure = api.world.departure(api.world.experience(), seats=0)
+    replayed = [api.book(departure, key=key).headers.get("idempotent-replayed") for _ in range(2)]
+    assert replayed == [None, "true"]
+    assert [line["code"] for line in lines()] == ["insufficient_capacity"] * 2
+
+
 def test_a_line_of_a_request_that_is_refused_shows_nothing_of_it(api: Api, lines: Lines) -> None:
     api = logged(api)
     api.get("/no-such-path/secret-path")
@@ -65,7 +73,7 @@ def test_a_line_of_a_request_that_is_refused_shows_nothing_of_it(api: Api, lines
     assert [(line["operation"], line["status"], line["code"]) for line in found] == [
         (None, 404, "not_found"),
         ("get_me", 401, "api_key_invalid"),
-        (found[2]["operation"], 404, None),
+        (found[2]["operation"], 404, "not_found"),
     ]
     assert found[1]["key_prefix"] is None
     text = "\n".join(JsonLines().format(logging.makeLogRecord(line)) for line in found)
@@ -87,8 +95,8 @@ def test_a_line_on_a_terminal_has_only_fields_with_a_value(api: Api, lines: Line
     api = logged(api)
     answer = api.get("/me")
     api.client.get("/no-such-path")
-    log = RequestLog(1.0, lambda key: None)
-    log.write({"method": "GET", "headers": [], "booking.request_id": "req_left"}, None, None, 0.0123)
+    log = RequestLog(1.0, lambda _: None)
+    log.write({"method": "GET", "headers": [(b"x-request-id", b"req_left")]}, None, 0.0123)
     first, second, left = (line["message"] for line in lines())
     assert re.fullmatch(
         rf"GET get_me: status 200, \d+\.\d ms, request {answer.headers['x-request-id']},"
@@ -135,7 +143,7 @@ def test_a_refusal_with_503_has_a_line_with_its_reason(api: Api, lines: Lines, m
 
 def test_refusals_with_503_have_a_limited_number_of_lines_in_a_second() -> None:
     now_s = 7.0
-    log = RequestLog(0.0, lambda key: None, clock=lambda: now_s)
+    log = RequestLog(0.0, lambda _: None, clock=lambda: now_s)
     assert [log.takes(503) for _ in range(UNAVAILABLE_MAX + 2)] == [True] * UNAVAILABLE_MAX + [False] * 2
     assert log.takes(500)
     now_s = 8.0

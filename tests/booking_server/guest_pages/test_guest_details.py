@@ -24,7 +24,7 @@ from booking_core.notifications import service as views
 from booking_core.notifications import summary
 from booking_core.payments import gift_cards
 from booking_core.payments.gift_cards import GiftCardIssue
-from booking_server.guest_pages import router
+from booking_server.guest_pages import pages as guest_pages
 
 pytestmark = pytest.mark.one_database
 
@@ -367,7 +367,7 @@ def test_the_signature_is_compared_again_beside_the_card(api: Api, monkeypatch: 
 
 def test_no_text_of_the_pages_bypasses_the_catalogues(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each page, in the states of the booking and of the card, is rendered by translations that mark what passed."""
-    use_pseudo_locale(monkeypatch, views, summary, router)
+    use_pseudo_locale(monkeypatch, views, summary, guest_pages)
     world, (card, _) = guest.api.world, gift_card(guest.api, recipient_name="Ada Lovelace")
     identity = {"website": "https://fjord.example", "contact_phone": "+47 55", "refund_late_percent": 30}
     world.change(tables.organizations, world.org, **identity)

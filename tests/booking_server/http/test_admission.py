@@ -2,7 +2,6 @@
 organization."""
 
 import asyncio
-import contextlib
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -11,32 +10,30 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 from support.connections import Connection, SteppedLoop, echo, stepped_loop
-from support.world import SECRET, FixedClock, make_world
+from support.world import SECRET
 
-from booking_core.base import tokens
-from booking_core.base.clock import system_clock
-from booking_core.base.errors import RateLimited, Unavailable
-from booking_core.base.settings import RateLimit, Settings
-from booking_core.db.engine import Database
+from booking_core.base.errors import Unavailable
+from booking_core.base.settings import Settings
 from booking_core.organizations import keys
-from booking_server.api.middleware import REFUSALS, RequestContextMiddleware
+from booking_server.api.middleware import RequestContextMiddleware
 from booking_server.app import create_app
-from booking_server.execution import authenticator
+from booking_server.execution.authenticator import Credentials
 from booking_server.http import admission as rules
-from booking_server.http.admission import PLACES_MAX, Admission, AdmissionMiddleware, Refusal
+from booking_server.http.admission import PLACES_MAX, WITHOUT_KEY, Admission, AdmissionMiddleware
 
-Scope = dict[str, Any]
-Admitted = tuple[str, Scope]
 LATE_S = rules.LATE_FOR_S
 ON_TIME_S = 0.0
-FULL = Unavailable(retry_after_s=3, reason="queue")
-GUESS = tokens.new_api_key()[:-1] + "-"
+LATE = Unavailable(retry_after_s=3, reason="late")
 
 
-def asked(key: str = "", path: str = "/api/v1/bookings", method: str = "POST", address: str = "192.0.2.1") -> Scope:
-    """Return the scope of a request."""
-    headers = [(b"authorization", f"Bearer {key}".encode())] if key else []
-    return {"type": "http", "method": method, "path": path, "headers": headers, "client": (address, 1)}
+def sent_by(key: str) -> Credentials:
+    """Return the credentials of a request."""
+    return Credentials([(b"authorization", f"Bearer {key}".encode())] if key else [], "192.0.2.1")
+
+
+def known_organization(credentials: Credentials) -> str | None:
+    key = str(credentials.key)
+    return key[0] if key[0].isupper() else None
 
 
 class Traffic:
@@ -44,30 +41,23 @@ class Traffic:
 
     def __init__(self) -> None:
         self.at = 100.0
-        self.admission = Admission(lambda key: key[0] if key[0].isupper() else None, clock=lambda: self.at)
+        self.admission = Admission(known_organization, clock=lambda: self.at)
 
-    def send(self, key: str, count: int = 1, **request: str) -> list[Admitted]:
-        """Send requests; return those that are in flight now."""
-        return [self.begin(scope) for scope in [asked(key, **request)] * count if self.refusal(scope) is None]
+    def send(self, key: str, count: int = 1) -> list[str]:
+        """Send requests; return the owners of those that are in flight now."""
+        owner = self.owner_of(key)
+        return [self.begin(owner) for _ in range(count) if self.admission.refusal(owner) is None]
 
-    def begin(self, scope: Scope) -> Admitted:
-        owner = self.admission.owner_of(scope)
+    def begin(self, owner: str) -> str:
         self.admission.begin(owner)
-        return owner, scope
+        return owner
 
-    def refusal(self, scope: Scope) -> Refusal | None:
-        return self.admission.refusal(self.admission.owner_of(scope), scope)
+    def owner_of(self, key: str) -> str:
+        return self.admission.owner_of(sent_by(key))
 
-    def end(self, *admitted: Admitted, refusals: Sequence[Refusal] = ()) -> None:
-        for owner, scope in admitted:
-            self.admission.end(owner, scope, refusals)
-
-    def limit(self, scope: Scope, free_in_s: float) -> RateLimited:
-        """Let the rate limit refuse a request, and return the refusal."""
-        headers = [(b"x-ratelimit-remaining", b"0")]
-        refusal = RateLimited(7, free_at_s=self.at + free_in_s, headers=headers)
-        self.end(self.begin(scope), refusals=[refusal])
-        return refusal
+    def end(self, *owners: str) -> None:
+        for owner in owners:
+            self.admission.end(owner)
 
 
 @pytest.fixture
@@ -75,81 +65,22 @@ def traffic() -> Traffic:
     return Traffic()
 
 
-# Queues --------------------------------------------------------------------------------------------------------------
-
-
-def test_nothing_is_refused_while_loop_and_queues_keep_up(traffic: Traffic) -> None:
-    traffic.admission.tick(ON_TIME_S)
-    assert len(traffic.send("A", 5000)) == 5000
-
-
-@pytest.mark.parametrize(
-    ("scope", "is_repeated"),
-    [
-        (asked("A"), True),
-        (asked("A2"), True),
-        (asked("A", "/api/v1/bookings/"), False),
-        (asked("A", method="GET"), False),
-        (asked("A", "/api/v1/bookings/1/cancel"), False),
-        (asked("A", "/api/v1/customers"), False),
-        (asked("B"), False),
-    ],
-    ids=["same", "another-key", "longer-path", "method", "single-resource", "path", "another-organization"],
-)
-def test_the_refusal_of_a_queue_is_repeated_for_that_organization_and_operation(
-    traffic: Traffic, scope: Scope, is_repeated: bool
-) -> None:
-    (*_, last) = traffic.send("A", 9)
-    traffic.end(last, refusals=[FULL])
-    assert traffic.refusal(scope) is (FULL if is_repeated else None)
-
-
-def test_a_refused_organization_gets_one_request_in_for_each_answer(traffic: Traffic) -> None:
-    *waiting, last = traffic.send("A", 33)
-    traffic.end(last, refusals=[FULL])
-    traffic.end(*(waiting.pop() for _ in range(4)))
-    for _ in range(100):  # and the queue is not called without need
-        assert traffic.send("A", 10) == []
-        traffic.end(waiting.pop())
-        (admitted,) = traffic.send("A", 10)
-        waiting.append(admitted)
-
-
-def test_an_organization_asks_the_queue_again_after_a_second(traffic: Traffic) -> None:
-    *_, last = traffic.send("A", 9)
-    traffic.end(last, refusals=[FULL])
-    traffic.at += rules.REPEATED_MAX_S - 0.1
-    traffic.admission.tick(ON_TIME_S)
-    assert traffic.send("A") == []
-    traffic.at += 0.1
-    assert len(traffic.send("A", 100)) == 100  # until the queue refuses one of them
-
-
-def test_one_request_at_a_time_may_always_ask_the_queue(traffic: Traffic) -> None:
-    traffic.end(*traffic.send("A"), refusals=[FULL])
-    assert len(traffic.send("A")) == 1
-
-
-@pytest.mark.parametrize("key", ["", GUESS], ids=["no-key", "unknown-key"])
-def test_a_queue_full_of_unknown_clients_decides_about_each(traffic: Traffic, key: str) -> None:
-    (*_, last) = traffic.send(key, 9)
-    traffic.end(last, refusals=[FULL])
-    assert traffic.refusal(asked(key)) is None
-
-
 # A late event loop ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("lags_s", "admitted"), [([0.15] * 4, 1000), ([0.15] * 4 + [0.0, 0.15], 1000), ([0.15] * 6, 0)]
-)
+def test_an_organization_alone_has_half_of_the_places(traffic: Traffic) -> None:
+    traffic.admission.tick(ON_TIME_S)
+    assert len(traffic.send("A", 5000)) == PLACES_MAX // 2
+
+
+@pytest.mark.parametrize(("lags_s", "admitted"), [([0.15] * 4, 100), ([0.15] * 4 + [0.0, 0.15], 100), ([0.15] * 6, 0)])
 def test_a_loop_is_late_when_it_stays_late_for_a_second(traffic: Traffic, lags_s: list[float], admitted: int) -> None:
     """A burst is shorter."""
-    traffic.send("A", 2000)
+    traffic.send("A", PLACES_MAX // 4)
     for lag_s in lags_s:
         traffic.at += 0.2
         traffic.admission.tick(lag_s)
-    assert len(traffic.send("A", 1000)) == admitted
+    assert len(traffic.send("A", 100)) == admitted
 
 
 def test_a_late_loop_refuses_a_flood_and_not_its_neighbours(traffic: Traffic) -> None:
@@ -206,69 +137,15 @@ def test_each_late_tick_halves_the_places_and_they_grow_back(traffic: Traffic) -
         parts.append(part())
     assert parts[:4] == [PLACES_MAX // 2 // 3, PLACES_MAX // 4 // 3, PLACES_MAX // 8 // 3, PLACES_MAX // 8 // 3]
     assert parts[4:] == sorted(parts[4:])
-    assert parts[-1] == PLACES_MAX
+    assert parts[-1] == PLACES_MAX // 3
 
 
 def test_the_retry_after_of_a_late_loop_is_twice_its_lag(traffic: Traffic) -> None:
     traffic.send("A", 3000)
     traffic.admission.tick(3.5)
-    refusal = traffic.refusal(asked("A"))
-    assert isinstance(refusal, Unavailable)
+    refusal = traffic.admission.refusal(traffic.owner_of("A"))
+    assert refusal
     assert (refusal.reason, refusal.retry_after_s) == ("late", 7)
-
-
-# Rate limits ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_key_over_its_limit_is_refused_until_its_next_token(traffic: Traffic) -> None:
-    refusal = traffic.limit(asked("A"), 0.5)
-    assert traffic.refusal(asked("A")) is refusal
-    for other in (asked("A2"), asked("A", method="GET"), asked("A", "/api/v1/nothing"), asked("B")):
-        assert traffic.refusal(other) is None
-    traffic.at += 0.5
-    assert traffic.refusal(asked("A")) is None
-
-
-def test_a_key_over_its_limit_is_looked_up_again_after_a_second(traffic: Traffic) -> None:
-    refusal = traffic.limit(asked("A"), 30.0)
-    traffic.at += rules.REPEATED_MAX_S / 2
-    traffic.admission.tick(ON_TIME_S)
-    assert traffic.refusal(asked("A")) is refusal
-    traffic.at += rules.REPEATED_MAX_S / 2
-    assert traffic.refusal(asked("A")) is None
-
-
-@pytest.mark.parametrize(
-    ("scope", "is_repeated"),
-    [
-        (asked("guessed-1"), True),
-        (asked("guessed-2"), True),
-        (asked(), True),
-        (asked("guessed-1", address="::ffff:192.0.2.1"), True),
-        (asked("guessed-1", method="GET"), False),
-        (asked("guessed-1", address="192.0.2.2"), False),
-        (asked("A"), False),
-        (asked(tokens.new_api_key()), False),
-    ],
-    ids=["same", "other-guess", "no-key", "mapped", "method", "other-address", "seen-key", "right-checksum"],
-)
-def test_an_address_over_its_limit_is_refused_whatever_key_it_guesses(
-    traffic: Traffic, scope: Scope, is_repeated: bool
-) -> None:
-    traffic.limit(asked("guessed-1"), 0.5)
-    assert isinstance(traffic.refusal(scope), RateLimited if is_repeated else type(None))
-    traffic.at += 0.5
-    assert traffic.refusal(scope) is None
-
-
-# Impatient clients ---------------------------------------------------------------------------------------------------
-
-
-def test_few_refusals_are_sent_at_once_and_all_others_a_second_later(traffic: Traffic) -> None:
-    for _ in range(3):
-        traffic.admission.tick(ON_TIME_S)
-        pauses = [traffic.admission.pause_s() for _ in range(rules.AT_ONCE + 2)]
-        assert pauses == [0.0] * rules.AT_ONCE + [rules.PAUSE_S] * 2
 
 
 class Load:
@@ -281,7 +158,7 @@ class Load:
         self.traffic = Traffic()
         self.accepted: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
-        self._in_flight: dict[str, deque[Admitted]] = {key: deque() for key in arrivals}
+        self._in_flight: dict[str, deque[str]] = {key: deque() for key in arrivals}
         self._arrivals = arrivals
         """Requests of each key in a step."""
 
@@ -317,23 +194,23 @@ def test_under_a_flood_every_request_of_a_neighbour_is_accepted() -> None:
 
 
 class Turnstile(Admission):
-    """Refuses requests for `/refused` and for guests' pages."""
+    """Refuses requests without a key."""
 
     def __init__(self) -> None:
-        super().__init__(lambda _: None)
+        super().__init__(known_organization)
         self.ended = 0
 
-    def refusal(self, owner: str, scope: Any) -> Refusal | None:
-        return FULL if scope["path"].startswith(("/refused", "/manage/", "/healthz")) else None
+    def refusal(self, owner: str) -> Unavailable | None:
+        return LATE if owner == WITHOUT_KEY else None
 
-    def end(self, owner: str, scope: Any, refusals: Sequence[Refusal] = ()) -> None:
-        super().end(owner, scope, refusals)
+    def end(self, owner: str) -> None:
+        super().end(owner)
         self.ended += 1
 
 
 GET = b"GET /refused HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine-1\r\n\r\n"
 POST = b"POST /refused HTTP/1.1\r\nHost: x\r\n"
-ACCEPTED = b"GET /accepted HTTP/1.1\r\nHost: x\r\n\r\n"
+ACCEPTED = b"GET /accepted HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer A\r\n\r\n"
 CLOSING = GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
 
 
@@ -363,7 +240,7 @@ def test_a_refusal_has_the_shape_of_the_contract(connection: Connection) -> None
     (first, second) = connection.responses
     assert first.status == second.status == 503
     assert first.json() == {
-        "error": str(FULL),
+        "error": str(LATE),
         "code": "service_unavailable",
         "request_id": first.headers["x-request-id"],
     }
@@ -415,7 +292,6 @@ def test_a_request_counts_until_its_client_has_gone_and_its_work_ended(loop: Ste
     is_done = asyncio.Event()
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:
-        assert scope[REFUSALS] == []
         await is_done.wait()
 
     connection = Connection(loop, behind(turnstile, slow))
@@ -428,18 +304,6 @@ def test_a_request_counts_until_its_client_has_gone_and_its_work_ended(loop: Ste
     assert turnstile.ended == 1
 
 
-def test_a_client_that_retries_at_once_gets_one_refusal_a_second(connection: Connection, turnstile: Turnstile) -> None:
-    turnstile._refused_in_tick = rules.AT_ONCE
-    for refused in range(5):
-        connection.send(GET)
-        connection.pass_time(0.9)
-        assert len(connection.responses) == refused
-        connection.pass_time(0.1)
-        assert len(connection.responses) == refused + 1
-    connection.send(ACCEPTED, ACCEPTED)  # admitted requests never wait
-    assert [each.status for each in connection.responses][-2:] == [200, 200]
-
-
 # The service ---------------------------------------------------------------------------------------------------------
 
 
@@ -449,26 +313,11 @@ def answer(client: TestClient, key: str, path: str = "/api/v1/me") -> Any:
     return found.status_code, dict(found.headers), found.json()
 
 
-def without_id(answered: Any) -> Any:
-    """Return an answer without the fields that differ between two equal answers."""
-    status, headers, body = answered
-    return status, headers | {"x-request-id": ""}, body | {"request_id": ""}
-
-
 @pytest.fixture
 def client(fresh_database_url: str) -> Iterator[TestClient]:
-    """A client of a service that allows three requests an hour with a key."""
-    limit = RateLimit(3, 3600)
-    settings = Settings(database_url=fresh_database_url, secret_key=SECRET, secret_key_check="warn", rate_limit=limit)
+    settings = Settings(database_url=fresh_database_url, secret_key=SECRET, secret_key_check="warn")
     with TestClient(create_app(settings)) as running:
         yield running
-
-
-@pytest.fixture
-def valid_keys(fresh_database_url: str) -> list[str]:
-    """Keys of two organizations."""
-    with contextlib.closing(Database(fresh_database_url)) as database:
-        return [make_world(database, FixedClock(system_clock())).key() for _ in range(2)]
 
 
 @pytest.fixture
@@ -490,7 +339,7 @@ def test_a_late_service_refuses_before_a_key_is_looked_up(
     monkeypatch: pytest.MonkeyPatch, looked_up: list[str], client: TestClient
 ) -> None:
     state = client.app.state  # type: ignore[attr-defined]
-    owner = state.admission.owner_of(asked("svc_x"))
+    owner = state.admission.owner_of(sent_by("svc_x"))
     monkeypatch.setattr(state.admission, "_in_flight", Counter({owner: 3000}))
     monkeypatch.setattr(state.admission, "_places", rules.PLACES_MIN)
     monkeypatch.setattr(state.admission, "tick", lambda _: None)
@@ -504,63 +353,3 @@ def test_a_late_service_refuses_before_a_key_is_looked_up(
     counted = state.monitor.metrics.registry.get_sample_value
     assert counted("booking_http_unavailable_total", {"reason": "late"}) == 1
     assert counted("booking_http_requests_total", {"operation": "(unrouted)", "status": "503"}) == 1
-
-
-@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
-def test_a_refusal_by_a_queue_is_repeated_before_the_queue(
-    monkeypatch: pytest.MonkeyPatch, client: TestClient, valid_keys: list[str]
-) -> None:
-    state, key = client.app.state, valid_keys[0]  # type: ignore[attr-defined]
-    asked_queue: list[object] = []
-
-    def full(*job: object) -> None:
-        asked_queue.append(job)
-        raise FULL
-
-    assert answer(client, key)[0] == 200
-    state.admission.begin(state.admission.owner_of(asked(key)))
-    monkeypatch.setattr(rules, "REPEATED_MAX_S", 3600.0)
-    monkeypatch.setattr(state.service.reads, "_submit", full)
-    made, *repeated = [answer(client, key) for _ in range(3)]
-    assert (made[0], made[1]["retry-after"], made[2]["code"]) == (503, "3", "service_unavailable")
-    assert without_id(repeated[0])[0] == 503
-    assert len(asked_queue) == 1
-
-
-def test_a_key_that_asks_on_beyond_its_limit_costs_no_look_up(
-    monkeypatch: pytest.MonkeyPatch, looked_up: list[str], client: TestClient, valid_keys: list[str]
-) -> None:
-    """Its refusals pass through no lane, where they would delay other organizations."""
-    monkeypatch.setattr(rules, "REPEATED_MAX_S", 3600.0)
-    offender, neighbour = valid_keys
-    assert [answer(client, offender)[0] for _ in range(3)] == [200] * 3
-    made = answer(client, offender)
-    before = len(looked_up)
-    repeated = [answer(client, offender) for _ in range(5)]
-    assert len(looked_up) == before
-    assert [without_id(each) for each in repeated] == [without_id(made)] * len(repeated)
-    assert (made[0], made[2]["code"], made[1]["x-ratelimit-remaining"]) == (429, "rate_limited", "0")
-    assert 1000 < int(made[1]["retry-after"]) <= 1200
-    assert len({headers["x-request-id"] for _, headers, _ in repeated}) == len(repeated)
-    assert answer(client, offender, "/api/v1/nothing")[0] == 404
-    assert answer(client, neighbour)[0] == 200
-    counted = client.app.state.monitor.metrics.registry.get_sample_value  # type: ignore[attr-defined]
-    assert counted("booking_http_requests_total", {"operation": "(unrouted)", "status": "429"}) == len(repeated)
-
-
-def test_an_address_over_its_limit_admits_only_valid_keys(
-    monkeypatch: pytest.MonkeyPatch, client: TestClient, valid_keys: list[str]
-) -> None:
-    """Guesses beyond the limit pass through no lane, and a key that was seen to be valid is used beside them."""
-    monkeypatch.setattr(authenticator, "ANONYMOUS", RateLimit(3, 3600))
-    monkeypatch.setattr(rules, "REPEATED_MAX_S", 3600.0)
-    seen, unseen = valid_keys
-    assert answer(client, seen)[0] == 200
-    assert [answer(client, f"svc_x{n}")[0] for n in range(3)] == [401] * 3
-    made = answer(client, "svc_y")
-    with monkeypatch.context() as patch:
-        patch.setattr(client.app.state.service.reads, "_submit", pytest.fail)  # type: ignore[attr-defined]
-        repeated = [answer(client, f"svc_y{n}") for n in range(5)]
-    assert [without_id(each) for each in repeated] == [without_id(made)] * 5
-    assert (made[0], made[2]["code"], made[1]["x-ratelimit-limit"]) == (429, "rate_limited", "3")
-    assert [answer(client, key)[0] for key in (seen, unseen)] == [200, 200]

@@ -1,0 +1,93 @@
+"""Responses of refused requests: one function for all of them, and the handlers of the exceptions."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exception_handlers import http_exception_handler
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from booking_core.base.errors import BookingError, MethodNotAllowed, NotFound, RateLimited, Unavailable
+from booking_server.api import errors
+from booking_server.api.dependencies import credentials_of, service_of
+from booking_server.api.middleware import context_headers
+from booking_server.fastapi_ext import requests
+from booking_server.fastapi_ext.routes import methods_of
+from booking_server.guest_pages import GUEST_PAGES
+from booking_server.guest_pages.pages import error_page
+from booking_server.reference import missing_page
+from booking_server.request_state import path_of, state_of
+
+
+def respond_to(request: Request, error: BookingError) -> Response:
+    """Return the response of a refusal, a page for a guest and else JSON, and note it for metrics, log and trace."""
+    state = state_of(request.scope)
+    state.error_code = str(error.code)
+    state.reason = error.reason if isinstance(error, Unavailable) else None
+    if path_of(request.scope).startswith(GUEST_PAGES):
+        response: Response = error_page(request, error)
+    else:
+        refused = errors.answer(error, state.request_id)
+        response = Response(refused.body, refused.status, media_type="application/json")
+    response.headers.update(errors.headers(error))
+    return response
+
+
+# Exception handlers --------------------------------------------------------------------------------------------------
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Add the handlers that turn every exception into the error body of the contract."""
+    app.add_exception_handler(BookingError, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _unrouted)
+    app.add_exception_handler(Exception, _failed)
+
+
+async def _refused(request: Request, error: Any) -> Response:
+    return respond_to(request, error)
+
+
+async def _invalid(request: Request, error: Any) -> Response:
+    """Respond to a request whose parameters or body FastAPI has found invalid."""
+    problems = [{**problem, "loc": problem["loc"][1:]} for problem in error.errors()]
+    return respond_to(request, requests.malformed(requests.details_of(problems)))
+
+
+async def _unrouted(request: Request, error: Any) -> Response:
+    """Respond to a path that does not exist, or to a method that the path does not take. A browser gets a page outside
+    of the API.
+
+    It counts against the address but is never rate-limited: the path is checked before the limit (decision R1). An
+    HTTPException that a path operation raises is answered as FastAPI answers it.
+    """
+    is_raised_by_operation = "endpoint" in request.scope and error.status_code != 405
+    if is_raised_by_operation or error.status_code not in (404, 405):
+        return await http_exception_handler(request, error)
+    await _count_address(request)
+    if error.status_code == 404 and _is_browser(request):
+        return missing_page(request.scope["path"], service_of(request).installation.public_url)
+    if error.status_code == 405:
+        return respond_to(request, MethodNotAllowed(methods_of(request.app.routes, request.scope["path"])))
+    return respond_to(request, NotFound("There is no such path."))
+
+
+def _is_browser(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "") and not request.scope["path"].startswith("/api/")
+
+
+async def _count_address(request: Request) -> None:
+    with contextlib.suppress(RateLimited):
+        # In a thread, since a shared store of the limiter is called over a socket.
+        await asyncio.to_thread(service_of(request).authenticator.count_address, credentials_of(request))
+
+
+async def _failed(request: Request, _: Any) -> Response:
+    failed = errors.internal(state_of(request.scope).request_id)
+    # The error goes on to uvicorn, which closes the connection. Without the header the client's next request is lost.
+    response = Response(failed.body, failed.status, {"connection": "close"}, "application/json")
+    # Starlette sends this response from outside the middleware that adds them to all others.
+    response.raw_headers.extend(context_headers(request.scope))
+    return response
