@@ -21,10 +21,12 @@ from booking_core.base.errors import BookingError, HeadersTooLarge, Malformed
 from booking_core.models.limits import REQUEST_FIELDS_MAX, REQUEST_HEAD_BYTES_MAX
 from booking_core.models.reasons import ErrorReason
 from booking_server.execution.authenticator import unmapped
-from booking_server.http.refusals import refusing
+from booking_server.http.refusals import refused
 from booking_server.request_state import state_of
 
 log = logging.getLogger("booking.http")
+
+Field = tuple[bytes, bytes]
 
 UNREAD_BYTES_MAX = 4096
 """The unsent bytes of responses above which `pause_writing` is called, and the client has to read in time.
@@ -42,8 +44,6 @@ CHUNK_FRAMING_BYTES = 8
 _CLIENT, _UNREAD = "client", "unread"
 """The timers of a connection: of bytes that the client has to send, and of a response that it has to read."""
 _RESET = struct.pack("ii", 1, 0)
-_REFUSED = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-"""Parsed instead of a request that is refused. uvicorn then runs the application that refuses it, in its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._ended = 0
         """The number of requests that were read completely."""
         self._is_discarding = False
+        self._refusal: tuple[BookingError, list[Field]] | None = None
+        """The refusal of the last request, with its headers, until the requests before it are answered."""
         self._is_stopping = False
         self._discarded = 0
         self._awaited: tuple[bool, int] | None = (False, 0)
@@ -125,14 +127,14 @@ class HttpProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """Finish the responses in progress, then close without waiting for the client."""
         self._is_stopping = True
-        if self._is_responding:
-            self.cycle.keep_alive = False
-        else:
+        if not self._is_responding:
             self._socket.close()
+        elif self._refusal is None:  # a refusal closes the connection itself
+            self.cycle.keep_alive = False
 
     @property
     def _is_responding(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
+        return self._refusal is not None or (self.cycle is not None and not self.cycle.response_complete)
 
     # Bytes for the parser --------------------------------------------------------------------------------------------
 
@@ -230,18 +232,31 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_in_body and not self._withdraw():
             self._output.close()
             return
-        headers = self.scope["headers"] if self._is_in_body else self.headers
+        self._refusal = error, list(self.scope["headers"]) if self._is_in_body else self.headers
         self._is_in_body = False
-        self.app = refusing(error)
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.feed_data(_REFUSED)
-        self.scope["headers"] = headers
+        self.flow.pause_reading()  # until the requests before it are answered
+        self._write_refusal()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._write_refusal()
+
+    def _write_refusal(self) -> None:
+        """Write the refusal and close the connection, if all requests before it are answered."""
+        is_running = self._running is not None and not self._running.response_complete
+        if self._refusal is None or is_running or self.pipeline or self._output.is_closing():
+            return
+        (error, headers), self._refusal = self._refusal, None
+        self._unset_keepalive_if_required()
+        self._output.write(refused(error, headers, self.app_state, self.server_state.default_headers))
+        self._output.close()
 
     def _withdraw(self) -> bool:
         """Cancel the request whose body is invalid, and return whether it can still be refused."""
         cycle = self.cycle
         if self.pipeline and self.pipeline[0][0] is cycle:
             self.pipeline.popleft()
+            self.cycle = cast("RequestResponseCycle", self._running)
             return True
         cycle.disconnected = True
         cycle.message_event.set()
@@ -329,8 +344,6 @@ class HttpProtocol(HttpToolsProtocol):
 # Heads ----------------------------------------------------------------------------------------------------------------
 
 _NOT_HTTP = "This is not a valid HTTP/1.1 request."
-
-Field = tuple[bytes, bytes]
 
 _EMPTY_LINE = b"\r\n"
 _BLANK_LINE = b"\r\n\r\n"

@@ -450,6 +450,18 @@ def test_stopping_closes_idle_connections_and_finishes_running_requests(loop: St
     assert (running.responses[0].headers["connection"], running.state) == ("close", "closed")
 
 
+def test_a_stopping_server_answers_the_requests_before_a_refusal_and_the_refusal(loop: SteppedLoop, slow: Slow) -> None:
+    connection = Connection(loop, slow)
+    connection.send(GET + b"\r\n" + b"nonsense\r\n")
+    connection.protocol.shutdown()
+    assert connection.responses == []
+    slow.released.set()
+    connection.settle()
+    first, second = connection.responses
+    assert (first.body, connection.state) == (b"/a", "closed")
+    assert_refused(second, 400, "validation_failed")
+
+
 def test_no_timer_is_left_behind(connection: Connection) -> None:
     connection.send(GET + b"Connection: close\r\n\r\n")
     connection.transport.close()
