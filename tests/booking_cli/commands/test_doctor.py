@@ -40,12 +40,6 @@ def mail_dir(environment: Environment, tmp_path: Path) -> None:
     environment("BOOKING_MAIL_DIR", str(tmp_path / "mails"))
 
 
-def test_a_healthy_database_gives_nothing(fjord_on_both: Booking) -> None:
-    """For example: booking doctor."""
-    result = fjord_on_both("doctor", "-o", "json")
-    assert (result.code, result.json["data"]) == (0, [])
-
-
 def test_what_is_off_is_listed_and_makes_exit_code_1(stored_on_both: Booking, world: World) -> None:
     stored_on_both("orgs", "create", *ANOTHER)
     miscount(world)

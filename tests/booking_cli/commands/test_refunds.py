@@ -56,14 +56,6 @@ def test_a_refund_that_waits_is_listed_shown_and_settled(staff: Booking, ops: Op
     assert staff("doctor").json["data"] == []
 
 
-def test_a_part_is_settled_and_the_rest_is_not_returned(staff: Booking, ops: Operations, departure: str) -> None:
-    booking_id = waiting(ops, departure)
-    number = str(ops.booking(booking_id)["booking_number"])
-    settled = staff("refunds", "settle", number, *ORG, "--amount", "500.00", "--note", "The rest was waived").json
-    assert (settled["settled_amount"], settled["amount"]) == (nok(50000), nok(89000))
-    assert settled["summary"] == "500.00 NOK (due: 890.00 NOK) was returned by hand."
-
-
 def test_a_retry_warns_when_no_gateway_is_configured(stored_on_both: Booking, ops: Operations, departure: str) -> None:
     first, second = waiting(ops, departure, "pi_1"), waiting(ops, departure, "pi_2")
     assert "BOOKING_STRIPE_API_KEY is not set here" in stored_on_both("refunds", "retry", first).err
