@@ -42,6 +42,17 @@ def connect(cli: Cli) -> Iterator["BookingClient"]:
     Raises:
         CliError: the key or the base URL is missing, or a request failed.
     """
+    base_url, api_key = login(cli)
+    with open_client(cli, base_url, api_key) as client:
+        yield client
+
+
+def login(cli: Cli) -> tuple[str, str]:
+    """Return the base URL and the key of this run.
+
+    Raises:
+        CliError: one of them is missing.
+    """
     settings = connection.resolve(cli)
     if not settings.api_key.value:
         hint = f"run booking login, or set {connection.API_KEY_VARIABLE} and {connection.BASE_URL_VARIABLE}"
@@ -51,8 +62,7 @@ def connect(cli: Cli) -> Iterator["BookingClient"]:
         raise CliError("The base URL of the service is not set.", code="no_base_url", hint=hint)
     cli.render.detail(f"service: {settings.base_url.value} ({settings.base_url.origin})")
     cli.render.detail(f"key: {settings.api_key.value[:12]}… ({settings.api_key.origin})")
-    with open_client(cli, settings.base_url.value, settings.api_key.value) as client:
-        yield client
+    return settings.base_url.value, settings.api_key.value
 
 
 @contextmanager

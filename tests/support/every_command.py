@@ -16,7 +16,7 @@ from support.world import DAY, World
 Booking = Callable[..., Any]
 Words = tuple[str, ...]
 
-ENDLESS = {("serve",), ("worker",), ("demo",), ("sandbox", "serve"), ("webhooks", "listen")}
+ENDLESS = {("serve",), ("worker",), ("demo",), ("mcp",), ("sandbox", "serve"), ("webhooks", "listen")}
 """They run until they are stopped; their own tests read their output."""
 CATALOGUE = '{"experiences": [{"slug": "sauna", "title": "Sauna", "is_published": true}]}'
 HOOK = ("--url", "https://127.0.0.1:8443/hook", "--event", "booking.created")
