@@ -209,6 +209,8 @@ class Reach:
 
     def __init__(self) -> None:
         written = json.loads(TESTS.read_text())
+        self.start_s = math.inf
+        """The CPU seconds of an import and the tests of one mutant, as measured without a mutant."""
         self.seconds: dict[str, float] = written["seconds"]
         self.lines: dict[str, dict[str, list[str]]] = written["lines"]
         self.mentions: dict[str, list[tuple[str, str]]] = defaultdict(list)
@@ -232,7 +234,7 @@ class Reach:
         return self._quickest(near) or self._quickest(anywhere) or self._quickest(module)
 
     def limit(self, mutant: Mutant) -> float:
-        return 6 + 3 * sum(self.seconds[test] for test in self.tests(mutant))
+        return 3 * (self.start_s + sum(self.seconds[test] for test in self.tests(mutant)))
 
     def _at(self, path: str, line: str) -> list[str]:
         return self.lines.get(path, {}).get(line, [])
@@ -342,8 +344,10 @@ def try_all(mutants: Sequence[Mutant]) -> dict[Mutant, str]:
     """Return the result of each mutant. The file of the results grows during the run."""
     reach, by_number = Reach(), {(mutant.path, mutant.number): mutant for mutant in mutants}
     later = {mutant for mutant in mutants if reach.needs_import(mutant)}
+    started_s = sum(os.times()[2:4])
     if try_import(replace(mutants[0], number=UNCHANGED), reach) != SURVIVED:
         sys.exit("The tests fail without a mutant.")
+    reach.start_s = sum(os.times()[2:4]) - started_s
     with RESULTS.open("w+", encoding="utf-8") as file:
 
         def record(mutant: Mutant, result: str) -> None:
