@@ -29,7 +29,7 @@ from booking_server.api.routers import ROUTERS
 from booking_server.execution.authenticator import FLUSH_S
 from booking_server.execution.rate_limit import Limiter
 from booking_server.execution.service import Service
-from booking_server.fastapi_ext.routes import RouteTable, RouteTableMiddleware
+from booking_server.fastapi_ext.routes import RouteTable
 from booking_server.guest_pages.router import router as guest_pages
 from booking_server.http.admission import Admission, AdmissionMiddleware
 from booking_server.monitoring.app import listen, serving
@@ -114,7 +114,10 @@ def describe(
     admission: Admission | None = None,
 ) -> FastAPI:
     """Return the application without its service: enough for the OpenAPI document, and for tests of it."""
+    routers = (*ROUTERS, guest_pages, stripe_webhooks, reference, monitoring)
+    routes = [route for router in routers for route in router.routes]
     app = FastAPI(
+        routes=[RouteTable(routes), *routes],
         title="Booking Service",
         version=API_VERSION,
         description=data.description(),
@@ -130,11 +133,6 @@ def describe(
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     refusals.add_handlers(app)
-    for router in (*ROUTERS, guest_pages, stripe_webhooks, reference, monitoring):
-        app.router.routes += router.routes  # `include_router` would analyze each path operation again
-    table = RouteTable(app.routes)
-    app.router.routes.insert(0, table)
-    app.add_middleware(RouteTableMiddleware, table=table)
     if admission is not None:
         app.add_middleware(AdmissionMiddleware, admission=admission)
     app.add_middleware(RequestContextMiddleware, observer=observer)

@@ -70,7 +70,7 @@ async def _unrouted(request: Request, error: Any) -> Response:
     if error.status_code == 404 and _is_browser(request):
         return missing_page(request.scope["path"], service_of(request).installation.public_url)
     if error.status_code == 405:
-        return respond_to(request, MethodNotAllowed(methods_of(request.app.routes, request.scope["path"])))
+        return respond_to(request, MethodNotAllowed(methods_of(request.app.routes, request.scope)))
     return respond_to(request, NotFound("There is no such path."))
 
 

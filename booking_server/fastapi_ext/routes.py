@@ -2,16 +2,16 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import orjson
-from fastapi import Request, Response, routing
-from fastapi.routing import APIRoute, iter_route_contexts
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
 from starlette.datastructures import URLPath
 from starlette.routing import BaseRoute, Match, NoMatchFound
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from booking_core.records.idempotency import Answer
 from booking_server.fastapi_ext.requests import ApiRequest
@@ -29,11 +29,7 @@ _ID = re.compile(r"(?<=/)[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?=
 """An id in a path. One of another form has no entry: FastAPI finds its operation, which responds that there is none."""
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
-_OPERATION = "booking.operation"
-"""The key in the scope of a request with its operation."""
-_RAISED = "booking.raised"
-"""The key in the scope of a request with the exception that its operation has raised."""
-
+_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 _Key = tuple[str, str, int]
 """Method, path with `*` for each id, and the number of ids, since a path may have a literal `*`."""
 
@@ -101,6 +97,8 @@ def _response(request: ApiRequest, answer: Answer | Response) -> Response:
 class ApiRoute(APIRoute):
     """A route whose path is exact, and whose operation runs with a plan."""
 
+    operation: PathOperation | None = None
+
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         # The `$` of a route's expression also matches before a line break at the end (decision R9).
         if scope["path"].endswith("\n"):
@@ -111,13 +109,11 @@ class ApiRoute(APIRoute):
         """Return the kind of the path operation that a function declares. Subclasses choose it."""
         return PathOperation
 
-    def operation(self, declaration: Declaration) -> PathOperation:
-        """Return the operation of a declaration."""
-        assert declaration.call is not None
-        return self.kind(declaration.call)(declaration)
-
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        operation = self.operation(_included(self).dependant)
+        if self.operation is not None:
+            message = "pass its routes to FastAPI(routes=), since its plan has no dependencies of include_router()"
+            raise TypeError(f"the router of {self.path} cannot be included: {message}")
+        operation = self.operation = self.kind(self.endpoint)(self.dependant)
 
         async def handle(request: Request) -> Response:
             return await operation.respond(ApiRequest(request.scope, request.receive))
@@ -125,106 +121,57 @@ class ApiRoute(APIRoute):
         return handle
 
 
-def _included(route: APIRoute) -> Any:
-    """Return the route as it is being included, with the dependencies of the routers around it."""
-    effective = routing._effective_route_context_var.get()
-    return effective if effective is not None and effective.original_route is route else route
-
-
 # The table -----------------------------------------------------------------------------------------------------------
 
 
-class _Entry(NamedTuple):
-    """An operation as it was included in the application."""
-
-    scope: Scope
-    """The keys that FastAPI adds to the scope of a request, without the values of the path parameters."""
-    names: Sequence[str]
-    """The path parameters."""
-
-
 class RouteTable(BaseRoute):
-    """The operations of routes that are `ApiRoute`s, by method and path.
-
-    It is also the first route of the application: an exception of an operation is raised again there, inside FastAPI's
-    handlers of exceptions.
+    """The operations of routes that are `ApiRoute`s, by method and path: the first route of the application.
 
     Args:
         routes: the routes of the application; of two with the same method and path the first has the entry.
     """
 
     def __init__(self, routes: Sequence[BaseRoute]) -> None:
-        self._entries: dict[_Key, _Entry] = {}
-        for key, entry in _entries(routes):
-            self._entries.setdefault(key, entry)
+        self._routes: dict[_Key, tuple[ApiRoute, Sequence[str]]] = {}
+        """Each with the names of its path parameters."""
+        for route in routes:
+            if isinstance(route, ApiRoute) and route.max_body_size is None:
+                self._add(route)
+
+    def _add(self, route: ApiRoute) -> None:
+        template, ids = _PARAMETER.subn("*", route.path)
+        for method in route.methods or () if "{" not in template else ():
+            self._routes.setdefault((method, template, ids), (route, _PARAMETER.findall(route.path)))
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope["type"] != "http":
             return Match.NONE, {}
-        path = path_of(scope)
-        entry = self._entries.get((scope["method"], path, 0))
-        if entry:
-            return Match.FULL, {**entry.scope, "path_params": {}}
-        template, ids = _ID.subn("*", path)
-        entry = self._entries.get((scope["method"], template, ids))
+        path, ids = path_of(scope), 0
+        entry = self._routes.get((scope["method"], path, ids))
+        if entry is None:
+            template, ids = _ID.subn("*", path)
+            entry = self._routes.get((scope["method"], template, ids))
         if entry is None:
             return Match.NONE, {}
-        path_params = dict(zip(entry.names, _ID.findall(path), strict=True))
-        return Match.FULL, {**entry.scope, "path_params": path_params}
+        route, names = entry
+        path_params = dict(zip(names, _ID.findall(path), strict=True)) if ids else {}
+        return Match.FULL, {"endpoint": route.endpoint, "route": route, "path_params": path_params}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if error := scope.pop(_RAISED, None):
-            raise error
-        response = await scope[_OPERATION].respond(ApiRequest(scope, receive, send))
+        response = await scope["route"].operation.respond(ApiRequest(scope, receive, send))
         await response(scope, receive, send)
 
     def url_path_for(self, name: str, /, **path_params: Any) -> URLPath:
         raise NoMatchFound(name, path_params)  # the routes after it have the names
 
 
-class RouteTableMiddleware:
-    """Runs the operations of a table, and leaves other requests and exceptions to the application."""
-
-    def __init__(self, app: ASGIApp, *, table: RouteTable) -> None:
-        self.app = app
-        self._table = table
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        match, child_scope = self._table.matches(scope)
-        if match is Match.NONE:
-            await self.app(scope, receive, send)
-            return
-        scope.update(child_scope)
-        try:
-            response = await scope[_OPERATION].respond(ApiRequest(scope, receive, send))
-        except Exception as error:  # noqa: BLE001 - raised again where the application handles exceptions
-            scope[_RAISED] = error
-            await self.app(scope, receive, send)
-            return
-        await response(scope, receive, send)
-
-
-def _entries(routes: Sequence[BaseRoute]) -> Iterator[tuple[_Key, _Entry]]:
-    for route in iter_route_contexts(routes):
-        original = route.original_route
-        if not isinstance(original, ApiRoute) or route.max_body_size is not None:
-            continue
-        template, ids = _PARAMETER.subn("*", route.path or "")
-        if "{" in template:
-            continue
-        added = {_OPERATION: original.operation(route.dependant), "endpoint": route.endpoint, "route": original}
-        for method in route.methods or ():
-            yield (method, template, ids), _Entry(added, _PARAMETER.findall(route.path or ""))
-
-
-def methods_of(routes: Sequence[BaseRoute], path: str) -> list[str]:
-    """Return the methods of all routes that have the path."""
-    methods: set[str] = set()
-    for route in iter_route_contexts(routes):
-        pattern = getattr(route, "path_regex", None)
-        if pattern and pattern.match(path):
-            methods |= route.methods or set()
-    return sorted(methods)
+def methods_of(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:
+    """Return the methods that the routes take for the path of a request."""
+    return [
+        method
+        for method in _METHODS
+        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes)
+    ]
 
 
 # Entity tags ----------------------------------------------------------------------------------------------------------
