@@ -477,6 +477,7 @@ async def cancelled_after(client: AsyncBookingClient, turns: int) -> None:
 
 
 # asyncio and anyio leave a socket whose connecting was cancelled for the garbage collector.
+@pytest.mark.exhaustive(but="False")
 @pytest.mark.filterwarnings("ignore:.*unclosed <socket", "ignore:unclosed transport")
 @pytest.mark.parametrize("given", [False, True])
 def test_any_number_of_cancellations_leaves_a_client_that_works(given: bool) -> None:

@@ -43,7 +43,8 @@ CANCEL = f"{URL}/api/v1/bookings/1/cancel"
 def offline(kind: type[Any], **options: Any) -> Any:
     """Return a client that cannot send anything."""
     http_client = httpx.Client if kind is BookingClient else httpx.AsyncClient
-    return kind(**{"api_key": KEY, "base_url": URL, "http_client": http_client(), **options})
+    transport = httpx.MockTransport(lambda request: pytest.fail(f"{request.url} was requested"))
+    return kind(**{"api_key": KEY, "base_url": URL, "http_client": http_client(transport=transport), **options})
 
 
 # Settings

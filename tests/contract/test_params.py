@@ -177,7 +177,7 @@ def test_an_unknown_parameter_is_ignored(api: Api, query: str) -> None:
         assert (more.status_code, more.json()) == (200, plain.json())
 
 
-@pytest.mark.exhaustive(but="sqlite")
+@pytest.mark.exhaustive(but="sqlite-events")
 @pytest.mark.parametrize(
     ("path", "name"),
     [*BAD, *INSTANTS, ("/events", "starting_after")],
