@@ -1,27 +1,28 @@
 """Deliveries: one worker between PostgreSQL and a local sink, compared with a bare loop of the worker's client."""
 
+import asyncio
 import json
 import os
 import signal
-import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+import uvloop
 
-from bench import canned, outgoing
-from bench.asking import answer
-from bench.kinds import Workload
+from bench import sink
 from bench.load import Plan, Request, Result, drive_in_process
-from bench.measure import Meter, Sample, Side, Timing
-from bench.processes import HOST, ROOT, Server
-from bench.service import BOOKING, Service, Shop
+from bench.measure import RATE, Entry, Goal, Meter, Reading, Side, Timing
+from bench.postgres import Postgres
+from bench.processes import HOST, Server, serving
+from bench.service import BOOKING, Service, Shop, answer
 from bench.stage import Stage
+from booking_core.base.settings import Settings
+from booking_server.adapters.webhook_client import WebhookSender
 
 ORGANIZATIONS = 2
 ENDPOINTS = 10
@@ -35,50 +36,35 @@ GIVE_UP_S = 180.0
 LOOK_AGAIN_S = 0.02
 RUNS = "the worker runs"
 """The text in the worker's log."""
+SUCCEEDED = frozenset({"succeeded"})
+
+
+QUIET = {"send_confirmation_email": False, "notify_staff": False}
+"""The bookings have no mails, which the worker would otherwise write and file during the deliveries."""
 
 
 def build(stage: Stage, stack: ExitStack) -> Sequence[Side]:
-    sink = stack.enter_context(canned.served({}))
-    url = stage.postgres.create_database("deliveries")
-    service = Service(url)
-    shops = service.open_shops(ORGANIZATIONS, 20)
-    service.listen(shops, [f"http://{HOST}:{sink.port}/{number}" for number in range(ENDPOINTS)])
+    receiver = stack.enter_context(sink.served())
+    service = Service(stage.postgres.create_database("deliveries"))
+    urls = [f"http://{HOST}:{receiver.port}/{number}" for number in range(ENDPOINTS)]
+    shops = service.open_shops(ORGANIZATIONS, 20, urls=urls)
     server = stack.enter_context(service.serve())
-    worker = stack.enter_context(_worker(service))
+    command = [str(BOOKING), "worker"]
+    worker = stack.enter_context(
+        serving(command, env=service.env, is_ready=lambda worker: RUNS in worker.log.read_text())
+    )
+    os.kill(worker.pid, signal.SIGSTOP)
     return [
-        WorkerSide("service, one worker", stage.postgres.pid, url, shops, server, worker, sink),
-        LoopSide("bare loop, the worker's client", sink.port),
+        WorkerSide("service, one worker", stage.postgres, service, shops, server, worker, receiver),
+        LoopSide("bare loop, the worker's client", receiver.port),
     ]
 
 
-@contextmanager
-def _worker(service: Service) -> Iterator["subprocess.Popen[bytes]"]:
-    """`booking worker`, which has started and sleeps."""
-    with tempfile.TemporaryDirectory(prefix="bench-worker-") as folder:
-        log = Path(folder) / "worker.log"
-        with log.open("wb") as out:
-            child = subprocess.Popen(
-                [str(BOOKING), "worker"],
-                cwd=ROOT,
-                env=os.environ | service.env,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-        try:
-            _wait_for(lambda: RUNS in log.read_text(), "the worker to run")
-            child.send_signal(signal.SIGSTOP)
-            yield child
-        finally:
-            child.kill()
-            child.wait()
-
-
-def _wait_for(happened: Callable[[], bool], what: str) -> None:
+def _wait_for(happened: Callable[[], bool], event: str) -> None:
     deadline = time.monotonic() + GIVE_UP_S
     while not happened():
         if time.monotonic() > deadline:
-            raise RuntimeError(f"waited {GIVE_UP_S:.0f} s for {what}")
+            raise RuntimeError(f"waited {GIVE_UP_S:.0f} s for {event}")
         time.sleep(LOOK_AGAIN_S)
 
 
@@ -90,43 +76,35 @@ class WorkerSide:
     """
 
     name: str
-    database_pid: int
-    url: str
+    postgres: Postgres
+    service: Service
     shops: Sequence[Shop]
     server: Server
-    worker: "subprocess.Popen[bytes]"
+    worker: Server
     sink: Server
 
-    def run(self, timing: Timing) -> Sample:
-        wanted = _bookings(timing) * PER_BOOKING
-        self._book(_bookings(timing))
+    def take(self, timing: Timing) -> Reading:
+        bookings = _bookings(timing)
+        count = bookings * PER_BOOKING
+        self._book(bookings)
         answer(self.sink, Request("GET", "/-/count"))
-        meter = Meter(self.worker.pid, self.database_pid)
-        self.worker.send_signal(signal.SIGCONT)
-        with psycopg.connect(self.url, autocommit=True) as connection:
+        meter = Meter(self.worker.pid, self.postgres.pid)
+        os.kill(self.worker.pid, signal.SIGCONT)
+        with psycopg.connect(self.service.database_url, autocommit=True) as connection:
             _wait_for(lambda: not _is_queued(connection), "the deliveries")
             ended_at = time.monotonic()
-            self.worker.send_signal(signal.SIGSTOP)
-            counted = connection.execute("SELECT status, count(*) FROM deliveries GROUP BY status").fetchall()
+            os.kill(self.worker.pid, signal.SIGSTOP)
+            statuses = connection.execute("SELECT status, count(*) FROM deliveries GROUP BY status").fetchall()
             connection.execute("TRUNCATE attempts, deliveries")
-        seen = answer(self.sink, Request("GET", "/-/count"))
-        rate = wanted / (ended_at - seen["first_at"])
-        return meter.sample(_result(rate, wanted, dict(counted) | {"missing": wanted - seen["count"]}))
+        received = answer(self.sink, Request("GET", "/-/count"))
+        outcomes = Counter(dict(statuses) | {"missing": count - received["count"]})
+        return meter.reading(_result(count / (ended_at - received["first_at"]), count, +outcomes), SUCCEEDED)
 
     def _book(self, bookings: int) -> None:
-        requests = [request for shop in self.shops for request in _without_mails(shop.bookings())]
-        made = drive_in_process(Plan(self.server.port, requests, 32, 0.0, GIVE_UP_S, max_requests=bookings))
-        if made.statuses != {"201": bookings}:
-            raise RuntimeError(f"{bookings} bookings were answered {made.statuses}")
-
-    def failures(self, sample: Sample) -> list[str]:
-        return [f"{self.name}: {n} × {s}" for s, n in sample.statuses.items() if n and s != "succeeded"]
-
-
-def _without_mails(requests: Sequence[Request]) -> list[Request]:
-    """Return the requests without mails, which the worker would otherwise write and file during the deliveries."""
-    silent = {"send_confirmation_email": False, "notify_staff": False}
-    return [replace(each, body=json.dumps(json.loads(each.body or "{}") | silent)) for each in requests]
+        requests = [request for shop in self.shops for request in shop.bookings(**QUIET)]
+        result = drive_in_process(Plan(self.server.port, requests, 32, 0.0, GIVE_UP_S, max_requests=bookings))
+        if result.statuses != {"201": bookings}:
+            raise RuntimeError(f"{bookings} bookings were answered {result.statuses}")
 
 
 def _bookings(timing: Timing) -> int:
@@ -147,43 +125,64 @@ SELECT EXISTS (SELECT FROM deliveries WHERE status = 'queued')
                   AND v.sequence > c.served_sequence)"""
 
 
+BODY = json.dumps({"id": "evt", "type": "booking.created", "data": {"object": {"note": "x" * 1000}}}).encode()
+"""About the length of a booking's event."""
+HEADERS = [
+    ("Content-Type", "application/json"),
+    ("Svc-Signature", f"t=1700000000,v1={'0' * 64}"),
+    ("Svc-Event-Id", "0190f3e2-0000-7000-8000-000000000001"),
+    ("Svc-Event-Type", "booking.created"),
+    ("Svc-Delivery-Id", "0190f3e2-0000-7000-8000-000000000002"),
+    ("webhook-id", "0190f3e2-0000-7000-8000-000000000001"),
+    ("webhook-timestamp", "1700000000"),
+    ("webhook-signature", f"v1,{'0' * 44}"),
+]
+SETTINGS = {"BOOKING_WEBHOOK_ALLOW_HTTP": "on", "BOOKING_WEBHOOK_ALLOW_CIDRS": "127.0.0.0/8"}
+
+
 @dataclass(frozen=True, slots=True)
 class LoopSide:
-    """A client without a worker. Its CPU is shown in the client column."""
+    """The worker's client with its address guard. It signs nothing, reads no database and records nothing. Its CPU is
+    in the client's column."""
 
     name: str
     port: int
 
-    def run(self, timing: Timing) -> Sample:
-        wanted = _bookings(timing) * PER_BOOKING
-        meter = Meter(None, None)
-        done = outgoing.drive(outgoing.Outgoing(self.port, wanted, IN_FLIGHT))
-        return meter.sample(_result(done.rate, wanted, {"failed": done.failed}, done.cpu_s))
+    def take(self, timing: Timing) -> Reading:
+        meter, spent_s = Meter(None, None), time.process_time()
+        count = _bookings(timing) * PER_BOOKING
+        rate, failed = uvloop.run(self._send(count))
+        outcomes = Counter(succeeded=count - failed, failed=failed)
+        return meter.reading(_result(rate, count, +outcomes, time.process_time() - spent_s), SUCCEEDED)
 
-    def failures(self, sample: Sample) -> list[str]:
-        return [f"{self.name}: {n} × {s}" for s, n in sample.statuses.items() if n]
+    async def _send(self, count: int) -> tuple[float, int]:
+        """Return the rate and the failures of that many requests."""
+        client, url = WebhookSender(Settings.from_environment(SETTINGS)), f"http://{HOST}:{self.port}/hook"
+        numbers, failed = iter(range(count)), 0
+
+        async def slot() -> None:
+            nonlocal failed
+            for _ in numbers:
+                failed += (await client.send(url, HEADERS, BODY)).error is not None
+
+        began = time.perf_counter()
+        await asyncio.gather(*(slot() for _ in range(IN_FLIGHT)))
+        rate = count / (time.perf_counter() - began)
+        await client.close()
+        return rate, failed
 
 
 def _result(rate: float, count: int, statuses: dict[str, int], cpu_s: float = 0.0) -> Result:
     """Return a run without latencies: its measure is the time until all work was done."""
-    return Result(
-        throughput=rate,
-        p50_ms=0.0,
-        p99_ms=0.0,
-        measured=count,
-        total=count,
-        statuses=statuses,
-        client_cpu_s=cpu_s,
-        client_busy=0.0,
-    )
+    return Result(rate, 0.0, 0.0, count / rate * 1e3, count, statuses, cpu_s, 0.0)
 
 
 ENTRIES = (
-    Workload(
+    Entry(
         "deliveries",
         "deliveries of one worker to a local sink, database work included",
         "a bare loop of the worker's client, 256 in flight",
-        0.4,
+        (Goal(RATE, 0.28),),
         build,
     ),
 )

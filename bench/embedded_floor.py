@@ -1,20 +1,18 @@
 """The floor of booking on SQLite: the rows of a booking of the service, written with the standard library's sqlite3.
 
-The pattern is a real booking: every row that it added, in the service's tables with all their indexes, keys and checks.
-For each request, the ids, the numbers and the departure in it are replaced, and the rows are written. One thread
-writes, and commits waiting bookings together, up to 32, with WAL and synchronous=FULL.
+The pattern is the last booking in a database of the service: every row that it added, in tables with all their indexes,
+keys and checks. For each request, the ids, the numbers and the departure in it are replaced, and the rows are written.
+One thread writes, and commits waiting bookings together, up to 32, with WAL and synchronous=FULL.
 """
 
 import asyncio
-import json
 import os
 import queue
 import sqlite3
 import threading
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import closing
 from typing import Any
 
 import orjson
@@ -26,72 +24,53 @@ from starlette.routing import Route
 NUMBERED = {"booking_number": 1, "sequence": 2, "event_sequence": 2}
 """Columns with dense numbers, and the step for one booking."""
 BATCH = 32
-LONG = 200
-"""Longer texts are not searched for ids: no unique value is so long."""
 
 Waiting = tuple[str, "asyncio.Future[None]"]
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The statement for one row of the pattern, and the functions that make its values for a request."""
-
-    statement: str
-    values: list[Any]
-    tokens: list[tuple[int, str]]
-    """The place of a value that contains a token of the pattern."""
-    numbers: list[tuple[int, int]]
-    """The place of a value that is a number, and its step for one booking."""
-    departures: list[int]
 
 
 class Pattern:
     """A booking's rows, to be written repeatedly."""
 
-    def __init__(self, path: Path) -> None:
-        raw = json.loads(path.read_text())
-        self._tokens: list[str] = raw["tokens"]
-        self._departure: str = raw["departure"]
-        self.answer: bytes = orjson.dumps(raw["answer"])
-        self.tables = [self._table(table, row) for table, rows in raw["rows"].items() for row in rows]
-        self.organization_id = next(iter(raw["rows"]["bookings"]))["organization_id"]
+    def __init__(self, database: sqlite3.Connection) -> None:
+        rows = _last_rows(database)
+        self._text = orjson.dumps(rows).decode()
+        self._unique = [row[name] for table in rows.values() for row in table for name in ("id", "key") if name in row]
+        self.statements = [_insert(table, row) for table, table_rows in rows.items() for row in table_rows]
+        (booking,) = rows["bookings"]
+        self.organization_id, self._departure = booking["organization_id"], booking["departure_id"]
+        self.answer: bytes = rows["events"][0]["body"].encode()
 
-    def _table(self, table: str, row: dict[str, Any]) -> Table:
-        values = list(row.values())
-        return Table(
-            f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
-            values,
-            [(at, token) for at, value in enumerate(values) for token in self._tokens if _holds(value, token)],
-            [(at, NUMBERED[name]) for at, name in enumerate(row) if name in NUMBERED],
-            [at for at, value in enumerate(values) if value == self._departure],
-        )
-
-    def rows(self, bookings: Sequence[tuple[int, str]]) -> list[list[list[Any]]]:
-        """Return for each table of the pattern the values of these bookings, each with its number and its departure."""
-        fresh = [{token: _like(token) for token in self._tokens} for _ in bookings]
-        return [
-            [_filled(table, number, departure, ids) for (number, departure), ids in zip(bookings, fresh, strict=True)]
-            for table in self.tables
-        ]
+    def rows(self, number: int, departure: str) -> list[dict[str, Any]]:
+        """Return the rows of one booking, in the order of the statements."""
+        text = self._text.replace(self._departure, departure)
+        for unique in self._unique:
+            text = text.replace(unique, str(uuid.uuid4()))
+        rows = [row for rows in orjson.loads(text).values() for row in rows]
+        for row in rows:
+            for column, step in NUMBERED.items():
+                if column in row:
+                    row[column] += number * step
+        return rows
 
 
-def _filled(table: Table, number: int, departure: str, ids: dict[str, str]) -> list[Any]:
-    values = table.values.copy()
-    for at, token in table.tokens:
-        values[at] = values[at].replace(token, ids[token])
-    for at, step in table.numbers:
-        values[at] += number * step
-    for at in table.departures:
-        values[at] = departure
-    return values
+def _last_rows(database: sqlite3.Connection) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of the last booking: as many of each table as there are for one booking."""
+    tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
+    counts = {
+        table: database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        for (table,) in database.execute(tables).fetchall()
+    }
+    rows_by_table = {}
+    for table, count in counts.items():
+        if of_booking := count // counts["bookings"]:
+            rows = database.execute(f"SELECT * FROM {table} ORDER BY rowid DESC LIMIT {of_booking}")
+            columns = [column for column, *_ in rows.description]
+            rows_by_table[table] = [dict(zip(columns, row, strict=True)) for row in rows]
+    return rows_by_table
 
 
-def _holds(value: Any, token: str) -> bool:
-    return isinstance(value, str) and len(value) < LONG and token in value
-
-
-def _like(token: str) -> str:
-    return str(uuid.uuid4()) if "-" in token else uuid.uuid4().hex
+def _insert(table: str, row: dict[str, Any]) -> str:
+    return f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join(f':{column}' for column in row)})"
 
 
 class Writer:
@@ -110,15 +89,15 @@ class Writer:
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
             database.execute(f"PRAGMA {pragma}")
         while True:
-            taken = [self.waiting.get()]
-            while len(taken) < BATCH and not self.waiting.empty():
-                taken.append(self.waiting.get())
-            self._write(database, [departure for departure, _ in taken])
-            self._loop.call_soon_threadsafe(_resolve, [future for _, future in taken])
+            batch = [self.waiting.get()]
+            while len(batch) < BATCH and not self.waiting.empty():
+                batch.append(self.waiting.get())
+            self._write(database, [departure for departure, _ in batch])
+            self._loop.call_soon_threadsafe(_resolve, [future for _, future in batch])
 
     def _write(self, database: sqlite3.Connection, departures: Sequence[str]) -> None:
-        numbered = [(self._written + at, departure) for at, departure in enumerate(departures, 1)]
         organization_id, count = self._pattern.organization_id, len(departures)
+        bookings = [self._pattern.rows(self._written + at, departure) for at, departure in enumerate(departures, 1)]
         database.execute("BEGIN IMMEDIATE")
         database.executemany(
             "UPDATE departures SET seats_taken = seats_taken + 1 WHERE organization_id = ? AND id = ?",
@@ -129,30 +108,30 @@ class Writer:
             " last_event_sequence = last_event_sequence + ? WHERE organization_id = ?",
             (count, 2 * count, organization_id),
         )
-        for table, values in zip(self._pattern.tables, self._pattern.rows(numbered), strict=True):
-            database.executemany(table.statement, values)
+        for statement, rows in zip(self._pattern.statements, zip(*bookings, strict=True), strict=True):
+            database.executemany(statement, rows)
         database.execute("COMMIT")
         self._written += count
 
 
 def _resolve(futures: Sequence["asyncio.Future[None]"]) -> None:
     for future in futures:
-        if not future.done():
-            future.set_result(None)
+        future.set_result(None)
 
 
 def book() -> Starlette:
-    """Create the application. Its response is the pattern's: a floor does not read its rows."""
-    pattern = Pattern(Path(os.environ["BENCH_PATTERN"]))
+    """Create the application. Its response is the body of an event of the pattern, which contains the booking."""
+    with closing(sqlite3.connect(os.environ["BENCH_SQLITE"])) as database:
+        pattern = Pattern(database)
     writers: list[Writer] = []
 
-    async def answer(request: Request) -> Response:
-        wanted, loop = orjson.loads(await request.body()), asyncio.get_running_loop()
+    async def create(request: Request) -> Response:
+        booking, loop = orjson.loads(await request.body()), asyncio.get_running_loop()
         if not writers:
             writers.append(Writer(os.environ["BENCH_SQLITE"], pattern, loop))
         written: asyncio.Future[None] = loop.create_future()
-        writers[0].waiting.put((wanted["experience_date_id"], written))
+        writers[0].waiting.put((booking["experience_date_id"], written))
         await written
         return Response(pattern.answer, 201, media_type="application/json")
 
-    return Starlette(routes=[Route("/bookings", answer, methods=["POST"])])
+    return Starlette(routes=[Route("/bookings", create, methods=["POST"])])

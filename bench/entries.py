@@ -1,34 +1,8 @@
 """Every entry of the bench, in the order of the report."""
 
-from bench import (
-    creates,
-    curves,
-    delivering,
-    embedded,
-    feed,
-    idle,
-    listing,
-    overload,
-    reads,
-    rush,
-    setup,
-    starts,
-    verifying,
-)
-from bench.kinds import Entry
+from bench import creates, delivering, embedded, feed, idle, overload, reads, rush, starts
+from bench.measure import Entry
 
-ENTRIES: tuple[Entry, ...] = (
-    *reads.ENTRIES,
-    *creates.ENTRIES,
-    *embedded.ENTRIES,
-    *delivering.ENTRIES,
-    *rush.ENTRIES,
-    *feed.ENTRIES,
-    *idle.ENTRIES,
-    *verifying.ENTRIES,
-    *listing.ENTRIES,
-    *starts.ENTRIES,
-    *setup.ENTRIES,
-    *curves.ENTRIES,
-    *overload.ENTRIES,
-)
+MODULES = (reads, creates, embedded, delivering, rush, feed, overload, idle, starts)
+
+ENTRIES: tuple[Entry, ...] = tuple(entry for module in MODULES for entry in module.ENTRIES)

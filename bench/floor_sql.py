@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from operator import itemgetter
-from string import Template
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -24,28 +23,7 @@ _SQL = sql_files.load(__name__)
 
 FLOOR_SCHEMA = _SQL.text("floor_schema")
 FILL_FLOOR = _SQL.text("fill_floor")
-_BOOK = Template(_SQL.text("book"))
-
-BOOK_ARGUMENTS = {
-    "org": "uuid",
-    "departure": "uuid",
-    "seats": "int",
-    "booking": "uuid",
-    "name": "text",
-    "email": "text",
-    "total": "bigint",
-    "created": "uuid",
-    "confirmed": "uuid",
-    "head": "text",
-    "tail": "text",
-    "key": "text",
-    "fingerprint": "text",
-}
-"""The statement's parameters and their types."""
-
-
-def book_psycopg() -> str:
-    return _BOOK.substitute({name: f"%({name})s::{kind}" for name, kind in BOOK_ARGUMENTS.items()})
+BOOK = _SQL.text("book")
 
 
 def numbered_id(number: int) -> str:
@@ -142,12 +120,7 @@ def _booking(row: Row, zone: ZoneInfo) -> dict[str, Any]:
     }
 
 
-_BOOKINGS = Template(_SQL.text("bookings"))
-BOOKINGS = Read(_BOOKINGS.substitute(below=""), _booking)
-BOOKINGS_BEFORE = Read(
-    _BOOKINGS.substitute(below="AND (b.created_at, b.id) < (%(before)s::bigint, %(id)s::uuid)"), _booking
-)
-"""Return the page after a booking, which is named by the sort key of the lists."""
+BOOKINGS = Read(_SQL.text("bookings"), _booking)
 
 
 @lru_cache(10_000)
@@ -176,7 +149,7 @@ def _tiers(tiers: str, price_from: int | None, own: int | None, prices: str | No
 def _lowest(offered: list[Any]) -> Any:
     """Return the lowest price above zero; zero if every tier is free."""
     prices = [tier["price"] for tier in offered]
-    return min((each for each in prices if each["amount_minor"]), key=_amount, default=prices[0] if prices else None)
+    return min((price for price in prices if price["amount_minor"]), key=_amount, default=prices[0] if prices else None)
 
 
 _amount = itemgetter("amount_minor")

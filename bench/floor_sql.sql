@@ -1,5 +1,4 @@
--- The statements of floor_sql.py, for PostgreSQL. A word that begins with a dollar sign stands for what the caller puts
--- there.
+-- The statements of floor_sql.py, for psycopg.
 
 -- name: floor_schema
 -- Create the tables of the floor's bookings. Fillfactor is set as for rows that are updated all the time.
@@ -44,27 +43,27 @@ SELECT c.org_id, ('00000000-0000-4000-8000-' || lpad(to_hex(d), 12, '0'))::uuid,
 -- Write one booking: seats guarded, number and event sequence dense, two events, the answer kept. No row comes back
 -- when the seats do not suffice (409); a known key breaks the primary key of idempotency and undoes all the rest.
 WITH seat AS (
-  UPDATE departure SET seats_taken = seats_taken + $seats
-   WHERE org_id = $org AND id = $departure AND seats_taken + $seats <= seats_total
+  UPDATE departure SET seats_taken = seats_taken + %(seats)s::int
+   WHERE org_id = %(org)s::uuid AND id = %(departure)s::uuid AND seats_taken + %(seats)s::int <= seats_total
   RETURNING id),
 counted AS (
   UPDATE counter SET booking_no = booking_no + 1, event_seq = event_seq + 2
-   WHERE org_id = $org AND EXISTS (SELECT FROM seat)
+   WHERE org_id = %(org)s::uuid AND EXISTS (SELECT FROM seat)
   RETURNING booking_no, event_seq),
 booked AS (
   INSERT INTO booking (org_id, id, number, departure_id, status, customer_name, customer_email, seats, total_minor)
-  SELECT $org, $booking, booking_no, $departure, 'confirmed', $name, $email, $seats, $total FROM counted
+  SELECT %(org)s::uuid, %(booking)s::uuid, booking_no, %(departure)s::uuid, 'confirmed', %(name)s::text, %(email)s::text, %(seats)s::int, %(total)s::bigint FROM counted
   RETURNING id),
 lines AS (
   INSERT INTO booking_line (org_id, booking_id, position, tier, count, unit_minor)
-  SELECT $org, id, 1, 'adult', $seats, $total / $seats FROM booked),
+  SELECT %(org)s::uuid, id, 1, 'adult', %(seats)s::int, %(total)s::bigint / %(seats)s::int FROM booked),
 published AS (
   INSERT INTO event (org_id, seq, id, type, resource_id, body)
-  SELECT $org, event_seq - 1, $created, 'booking.created', id, $head || booking_no || $tail FROM counted, booked
+  SELECT %(org)s::uuid, event_seq - 1, %(created)s::uuid, 'booking.created', id, %(head)s::text || booking_no || %(tail)s::text FROM counted, booked
   UNION ALL
-  SELECT $org, event_seq, $confirmed, 'booking.confirmed', id, $head || booking_no || $tail FROM counted, booked)
+  SELECT %(org)s::uuid, event_seq, %(confirmed)s::uuid, 'booking.confirmed', id, %(head)s::text || booking_no || %(tail)s::text FROM counted, booked)
 INSERT INTO idempotency (org_id, key, fingerprint, status, body)
-SELECT $org, $key, $fingerprint, 201, $head || booking_no || $tail FROM counted
+SELECT %(org)s::uuid, %(key)s::text, %(fingerprint)s::text, 201, %(head)s::text || booking_no || %(tail)s::text FROM counted
 RETURNING body
 
 -- name: bookings
@@ -78,7 +77,7 @@ SELECT b.id, b.booking_number, b.status, b.source, b.created_at, b.updated_at, e
        b.external_reference, b.metadata, b.locale,
        o.refund_full_until_hours, o.refund_late_percent, b.recorded_minor, p.amount_minor, p.refunded_minor,
        EXISTS (SELECT FROM refunds r WHERE r.organization_id = b.organization_id AND r.booking_id = b.id)
-  FROM (SELECT * FROM (SELECT * FROM bookings b WHERE b.organization_id = %(org)s $below
+  FROM (SELECT * FROM (SELECT * FROM bookings b WHERE b.organization_id = %(org)s
                         ORDER BY b.created_at DESC, b.id DESC LIMIT 101) few
          ORDER BY created_at DESC, id DESC LIMIT %(limit)s + 1) b
   JOIN departures d ON d.organization_id = b.organization_id AND d.id = b.departure_id

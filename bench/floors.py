@@ -22,9 +22,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from support.servers import free_port
 
 from bench import floor_sql
-from bench.processes import HOST, Server, free_port, serving
+from bench.processes import HOST, Server, serving
 
 READERS = 2
 WRITERS = 8
@@ -58,7 +59,7 @@ class Threads:
         connection.adapters.register_loader("uuid", TextLoader)
         self._own.connection = connection
 
-    async def run(self, work: Callable[[psycopg.Connection[Any]], bytes | None]) -> bytes | None:
+    async def run(self, work: Callable[[psycopg.Connection[Any]], bytes]) -> bytes:
         """Run `work` with a connection in a thread of the pool, in one hop."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: work(self._own.connection))
 
@@ -81,45 +82,42 @@ def reads() -> Starlette:
     threads = Threads(READERS)
 
     async def bookings(request: Request) -> Response:
-        asked = request.query_params
-        limit = int(asked["limit"])
-        arguments: dict[str, Any] = {"org": asked["org"], "limit": limit}
-        wanted = floor_sql.BOOKINGS
-        if "before" in asked:
-            wanted = floor_sql.BOOKINGS_BEFORE
-            arguments |= {"before": int(asked["before"]), "id": asked["id"]}
+        query = request.query_params
+        limit = int(query["limit"])
+        arguments = {"org": query["org"], "limit": limit}
 
         def page(connection: psycopg.Connection[Any]) -> bytes:
-            rows = connection.execute(wanted.sql, arguments).fetchall()
-            return wanted.page(rows, asked["zone"], limit)
+            rows = connection.execute(floor_sql.BOOKINGS.sql, arguments).fetchall()
+            return floor_sql.BOOKINGS.page(rows, query["zone"], limit)
 
-        return _json(await threads.run(page))
+        return Response(await threads.run(page), media_type="application/json")
 
     async def availability(request: Request) -> Response:
-        asked = request.query_params
-        arguments = {"org": asked["org"], "from": int(asked["from"]), "until": int(asked["until"])}
+        query = request.query_params
+        arguments = {"org": query["org"], "from": int(query["from"]), "until": int(query["until"])}
 
         def page(connection: psycopg.Connection[Any]) -> bytes:
             rows = connection.execute(floor_sql.AVAILABILITY.sql, arguments).fetchall()
-            return floor_sql.AVAILABILITY.page(rows, asked["zone"])
+            return floor_sql.AVAILABILITY.page(rows, query["zone"])
 
-        return _json(await threads.run(page))
+        return Response(await threads.run(page), media_type="application/json")
 
     return Starlette(routes=[Route("/bookings", bookings), Route("/availability", availability)])
 
 
 def book() -> Starlette:
     """Create the application of the one-statement booking: bare psycopg in threads."""
-    threads, statement = Threads(WRITERS), floor_sql.book_psycopg()
+    threads = Threads(WRITERS)
 
     async def create(request: Request) -> Response:
         arguments = _booking(await request.body(), request.headers)
 
-        def execute(connection: psycopg.Connection[Any]) -> bytes | None:
-            row = connection.execute(statement, arguments).fetchone()
-            return row[0].encode() if row else None
+        def execute(connection: psycopg.Connection[Any]) -> bytes:
+            row = connection.execute(floor_sql.BOOK, arguments).fetchone()
+            return row[0].encode() if row else b""
 
-        return _created(await threads.run(execute))
+        answer = await threads.run(execute)
+        return Response(answer, 201 if answer else 409, media_type="application/json")
 
     return Starlette(routes=[Route("/bookings", create, methods=["POST"])])
 
@@ -127,40 +125,36 @@ def book() -> Starlette:
 _NUMBER = 987_654_321_012_345
 """The placeholder in a rendered booking for the number that the database assigns."""
 
+_ANSWER = orjson.loads(f"""{{
+    "booking_number": {_NUMBER}, "status": "confirmed", "source": "api",
+    "created_at": "2026-12-01T10:00:00+01:00", "updated_at": "2026-12-01T10:00:00+01:00",
+    "experience": {{"id": "00000000-0000-4000-8000-000000000001", "title": "Fjord kayak", "slug": "fjord-kayak"}},
+    "departure": {{"starts_at": "2026-12-24T10:00:00+01:00", "ends_at": "2026-12-24T12:30:00+01:00"}}, "add_ons": [],
+    "totals": {{
+        "discount": {{"amount_minor": 0, "currency": "NOK"}}, "gift_card": {{"amount_minor": 0, "currency": "NOK"}}
+    }},
+    "payment": {{"method": "pay_on_site", "source": "on_site", "status": "unpaid"}}, "manage_url": null
+}}""")
+"""The fields that are the same in every booking."""
+
 
 def _booking(body: bytes, headers: Any) -> dict[str, Any]:
     """Return the statement's arguments for one request. Nothing is checked or priced."""
-    wanted = orjson.loads(body)
-    booking, seats, customer = _new_id(), wanted["guests"][0]["count"], wanted["customer"]
+    request, booking = orjson.loads(body), _new_id()
+    seats, customer, departure = request["guests"][0]["count"], request["customer"], request["experience_date_id"]
     price, total = {"amount_minor": 89000, "currency": "NOK"}, {"amount_minor": 89000 * seats, "currency": "NOK"}
-    none = {"amount_minor": 0, "currency": "NOK"}
-    answer = orjson.dumps(
-        {
-            "id": booking,
-            "booking_number": _NUMBER,
-            "status": "confirmed",
-            "source": "api",
-            "created_at": "2026-12-01T10:00:00+01:00",
-            "updated_at": "2026-12-01T10:00:00+01:00",
-            "experience": {"id": booking, "title": "Fjord kayak at first light", "slug": "fjord-kayak"},
-            "departure": {
-                "id": wanted["experience_date_id"],
-                "starts_at": "2026-12-24T10:00:00+01:00",
-                "ends_at": "2026-12-24T12:30:00+01:00",
-            },
-            "customer": customer,
-            "guests": [{"tier_id": "adult", "tier_label": "Adult", "count": seats, "unit_price": price}],
-            "add_ons": [],
-            "totals": {"subtotal": total, "discount": none, "gift_card": none, "total": total},
-            "payment": {"method": "pay_on_site", "source": "on_site", "status": "unpaid"},
-            "note": wanted.get("note"),
-            "manage_url": None,
-        }
-    )
-    head, tail = answer.decode().split(str(_NUMBER))
+    answer = _ANSWER | {
+        "id": booking,
+        "departure": _ANSWER["departure"] | {"id": departure},
+        "customer": customer,
+        "guests": [{"tier_id": "adult", "tier_label": "Adult", "count": seats, "unit_price": price}],
+        "totals": _ANSWER["totals"] | {"subtotal": total, "total": total},
+        "note": request["note"],
+    }
+    head, tail = orjson.dumps(answer).decode().split(str(_NUMBER))
     return {
         "org": headers["x-org"],
-        "departure": wanted["experience_date_id"],
+        "departure": departure,
         "seats": seats,
         "booking": booking,
         "name": customer["name"],
@@ -180,13 +174,3 @@ def _new_id() -> str:
     random = os.urandom(10).hex()
     stamp = f"{time.time_ns() // 1_000_000:012x}"
     return f"{stamp[:8]}-{stamp[8:]}-7{random[:3]}-8{random[4:7]}-{random[7:19]}"
-
-
-def _created(body: bytes | None) -> Response:
-    if body is None:
-        return Response(b'{"code":"insufficient_capacity"}', 409, media_type="application/json")
-    return Response(body, 201, media_type="application/json")
-
-
-def _json(body: bytes | None) -> Response:
-    return Response(body, media_type="application/json")

@@ -1,49 +1,44 @@
 """The resources that an idle service uses."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
+from dataclasses import dataclass
 
-from bench.asking import answer
-from bench.kinds import Figure, Promise, Reading
-from bench.measure import Timing
-from bench.processes import cpu_s, descendants
-from bench.stage import FILLED, Stage
+from bench.measure import Entry, Goal, Reading, Timing
+from bench.processes import Server, cpu_s, tree
+from bench.service import answer
+from bench.stage import Stage
 
 SETTLE_S = 3.0
 """Seconds after the start and a first request, which loads everything."""
-WATCHED = 5
+LONGER = 5
 """The length of the measurement, as a multiple of a run under load."""
 
 
-def build(stage: Stage, stack: ExitStack) -> Callable[[Timing], Reading]:
-    """`booking serve` with its worker, on PostgreSQL, after it has answered once."""
-    service, readers, _ = stage.lists()
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """`booking serve` with its worker, on PostgreSQL."""
+
+    name: str
+    server: Server
+
+    def take(self, timing: Timing) -> Reading:
+        began, spent_s = time.perf_counter(), cpu_s(self.server.pid)
+        time.sleep(timing.duration_s * LONGER)
+        share = (cpu_s(self.server.pid) - spent_s) / (time.perf_counter() - began)
+        resident = sum(process.memory_info().rss for process in tree(self.server.pid))
+        return Reading({"resident MB": resident / 2**20, "% of a core": share * 100})
+
+
+def build(stage: Stage, stack: ExitStack) -> Sequence[Idle]:
+    service, reader = stage.lists()
     server = stack.enter_context(service.serve(worker=True))
-    answer(server, readers[FILLED].get("/api/v1/bookings"))
+    answer(server, reader.get("/api/v1/bookings"))
     time.sleep(SETTLE_S)
-
-    def take(timing: Timing) -> Reading:
-        began, spent = time.perf_counter(), cpu_s(server.pid)
-        time.sleep(timing.duration_s * WATCHED)
-        share = (cpu_s(server.pid) - spent) / (time.perf_counter() - began)
-        return Reading({"resident": sum(_resident_mb(server.pid)), "processor": share * 100})
-
-    return take
+    return [Idle("service", server)]
 
 
-def _resident_mb(pid: int) -> Iterator[float]:
-    for each in descendants(pid):
-        lines = Path(f"/proc/{each}/status").read_text().splitlines()
-        yield from (int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))
+GOALS = (Goal("resident MB", at_most=130, is_ratio=False), Goal("% of a core", at_most=1, is_ratio=False))
 
-
-ENTRIES = (
-    Promise(
-        "idle",
-        "`booking serve` with its worker, nobody asking",
-        (Figure("resident", "MB", at_most=130), Figure("processor", "% of a core", at_most=1)),
-        build,
-    ),
-)
+ENTRIES = (Entry("idle", "`booking serve` with its worker, without requests", "", GOALS, build),)

@@ -1,9 +1,9 @@
 """The load client: keep-alive connections that send pre-rendered requests and count the answers.
 
 It runs in a separate process (`python -m bench.load`, the plan as JSON on stdin, the result as JSON on stdout), over
-raw `asyncio.Protocol`: no HTTP library, and no parsing of headers except status and Content-Length. It is the only
-client of the bench, for reads and writes, so no ratio compares two clients. It reports its CPU time; if it uses nearly
-one full core, it is the bottleneck, and the report says so.
+raw `asyncio.Protocol`: no HTTP library, and no parsing of headers except status and Content-Length. It sends all
+requests of the bench, to the service and to the floors, so no ratio compares two clients. It reports its CPU time. If
+it uses nearly one full core, it is the bottleneck, and the report says so.
 
 The load is a closed loop: each connection sends its next request after the previous answer. So under saturation, the
 latencies are for N waiting clients, and not for an arrival rate. A plan with a rate is an open loop: requests are sent
@@ -12,7 +12,6 @@ at that rate, without waiting for answers, each on a free connection.
 
 import asyncio
 import gc
-import os
 import random
 import time
 from collections import Counter, deque
@@ -25,7 +24,8 @@ from typing import Any, cast
 from bench.processes import HOST, answer_caller, run_apart
 
 FRESH = "{fresh}"
-"""A placeholder in a header value or a body for 32 hexadecimal digits that are new in each request."""
+"""A placeholder in a header value or a body for 32 hexadecimal digits that are new in each request. The first half is
+the time of sending, in nanoseconds since 1970."""
 
 MAX_REQUESTS = 200_000
 DRAIN_S = 15.0
@@ -76,7 +76,8 @@ class Result:
     throughput: float
     p50_ms: float
     p99_ms: float
-    measured: int
+    last_ms: float
+    """The time from the first request to the last answer."""
     total: int
     statuses: dict[str, int]
     client_cpu_s: float
@@ -99,38 +100,42 @@ def request_factory(requests: Sequence[Request], port: int) -> RequestFactory:
     endlessly."""
     rendered = [render(request, port).split(FRESH.encode()) for request in requests]
     random.Random(1).shuffle(rendered)
-    if all(len(parts) == 1 for parts in rendered):
-        return cycle([parts[0] for parts in rendered]).__next__
-    templates, numbers, run = cycle(rendered), count(), os.urandom(8).hex()
+    templates, numbers = cycle(rendered), count()
 
     def fresh() -> bytes:
-        return (f"{run}{next(numbers):016x}".encode()).join(next(templates))
+        return b"%016x%016x".__mod__((time.time_ns(), next(numbers))).join(next(templates))
 
     return fresh
 
 
-def factories_by_key(requests: Sequence[Request], port: int) -> list[RequestFactory]:
-    """Return a function for the requests of each API key."""
-    of_key: dict[str, list[Request]] = {}
-    for request in requests:
-        of_key.setdefault(request.headers["Authorization"], []).append(request)
-    return [request_factory(each, port) for each in of_key.values()]
+def factories(plan: Plan) -> list[RequestFactory]:
+    """Return the functions that make requests, which are assigned to the connections round-robin."""
+    if not plan.by_key:
+        return [request_factory(plan.requests, plan.port)]
+    requests_by_key: dict[str, list[Request]] = {}
+    for request in plan.requests:
+        requests_by_key.setdefault(request.headers["Authorization"], []).append(request)
+    return [request_factory(requests, plan.port) for requests in requests_by_key.values()]
 
 
 class _Run:
     """The shared state of the connections: the clock, the samples, the number of requests that may still be sent."""
 
-    __slots__ = ("counted", "end", "free", "latencies", "left", "start", "statuses")
-
     def __init__(self, plan: Plan) -> None:
-        self.left = min(plan.max_requests, MAX_REQUESTS)
-        self.start = time.perf_counter() + plan.warmup_s
-        self.end = self.start + plan.duration_s
+        self.allowance = min(plan.max_requests, MAX_REQUESTS)
         self.latencies: list[float] = []
         self.statuses: Counter[str] = Counter()
         self.counted = plan.counted
-        self.free: deque[_Connection] | None = deque() if plan.rate else None
+        self.idle: deque[_Connection] = deque()
         """The connections without a request, in an open loop."""
+        self.is_open = bool(plan.rate)
+        self.began = self.start = self.end = self.last = 0.0
+
+    def begin(self, plan: Plan) -> None:
+        """Start the clock: all connections are open."""
+        self.began = self.last = time.perf_counter()
+        self.start = self.began + plan.warmup_s
+        self.end = self.start + plan.duration_s
 
 
 class _Connection(asyncio.Protocol):
@@ -138,10 +143,10 @@ class _Connection(asyncio.Protocol):
 
     __slots__ = ("done", "expected", "factory", "head", "received", "run", "sent_at", "transport")
 
-    def __init__(self, run: _Run, factory: RequestFactory, done: asyncio.Future[None]) -> None:
+    def __init__(self, run: _Run, factory: RequestFactory) -> None:
         self.run = run
         self.factory = factory
-        self.done = done
+        self.done = asyncio.get_running_loop().create_future()
         self.head = b""
         self.received = 0
         self.expected = 0
@@ -149,21 +154,12 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.go_on()
-
-    def go_on(self) -> None:
-        """Send the next request; in an open loop wait for it."""
-        if self.run.free is None:
-            self.send()
-        else:
-            self.run.free.append(self)
 
     def send(self) -> None:
-        run = self.run
-        if run.left <= 0:
+        if self.run.allowance <= 0:
             self.finish()
             return
-        run.left -= 1
+        self.run.allowance -= 1
         self.sent_at = time.perf_counter()
         self.transport.write(self.factory())
 
@@ -174,7 +170,7 @@ class _Connection(asyncio.Protocol):
             end = self.head.find(b"\r\n\r\n")
             if end < 0:
                 return
-            self.expected = end + 4 + _content_length(self.head[:end])
+            self.expected = end + 4 + content_length(self.head[:end])
         # From here on bytes are only counted: joining a large answer would use CPU that the server shares.
         if self.received >= self.expected:
             self.answered()
@@ -183,13 +179,16 @@ class _Connection(asyncio.Protocol):
         run, now = self.run, time.perf_counter()
         status = self.head[9:12].decode()
         run.statuses[status] += 1
+        run.last = now
         if run.start <= now <= run.end and run.counted in ("", status):
             run.latencies.append(now - self.sent_at)
         self.head, self.received, self.expected = b"", 0, 0
-        if now < run.end:
-            self.go_on()
-        else:
+        if now >= run.end:
             self.finish()
+        elif run.is_open:
+            run.idle.append(self)
+        else:
+            self.send()
 
     def finish(self) -> None:
         if not self.done.done():
@@ -197,74 +196,72 @@ class _Connection(asyncio.Protocol):
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.run.free and self in self.run.free:  # closed because of its silence
-            self.run.free.remove(self)
+        if self in self.run.idle:  # closed because of its silence
+            self.run.idle.remove(self)
         elif not self.done.done():
             self.run.statuses["lost"] += 1
         if not self.done.done():
             self.done.set_result(None)
 
 
-def _content_length(head: bytes) -> int:
-    lower = head.lower()
-    at = lower.find(b"\r\ncontent-length:")
-    if at < 0:
+def content_length(head: bytes) -> int:
+    """Return the length of the body, from the head of an answer."""
+    _, name, rest = head.lower().partition(b"\r\ncontent-length:")
+    if not name:
         raise ValueError(f"an answer without Content-Length: {head[:200]!r}")
-    end = lower.find(b"\r\n", at + 2)
-    return int(lower[at + 17 : end if end > 0 else None])
+    return int(rest.partition(b"\r\n")[0])
 
 
 async def drive(plan: Plan) -> Result:
     """Send the plan's requests until its time or its count is used up, and return the result."""
     loop = asyncio.get_running_loop()
-    cpu, began = time.process_time(), time.perf_counter()
-    run = _Run(plan)
-    done = [loop.create_future() for _ in range(plan.clients)]
-    for future, of_connection in zip(done, cycle(_factories(plan)), strict=False):
-        await loop.create_connection(partial(_Connection, run, of_connection, future), HOST, plan.port)
-    if run.free is not None:
-        run.start, run.end = (time.perf_counter() + after for after in (plan.warmup_s, plan.warmup_s + plan.duration_s))
-        await _send_at(plan.rate, run, run.free)
-    _, unanswered = await asyncio.wait(done, timeout=plan.warmup_s + plan.duration_s + DRAIN_S)
-    run.statuses["unanswered"] += len(unanswered)
-    ended = time.perf_counter()
-    return _result(run, ended, time.process_time() - cpu, ended - began)
+    cpu_s, run = time.process_time(), _Run(plan)
+    connections: list[_Connection] = []
+    for _, factory in zip(range(plan.clients), cycle(factories(plan)), strict=False):
+        _, connection = await loop.create_connection(partial(_Connection, run, factory), HOST, plan.port)
+        connections.append(connection)
+    run.begin(plan)
+    if run.is_open:
+        run.idle.extend(connections)
+        await _send_at(plan.rate, run)
+    else:
+        for connection in connections:
+            connection.send()
+    unanswered = await asyncio.wait(
+        [connection.done for connection in connections], timeout=run.end - time.perf_counter() + DRAIN_S
+    )
+    run.statuses["unanswered"] += len(unanswered[1])
+    return _result(run, time.process_time() - cpu_s)
 
 
-def _factories(plan: Plan) -> list[RequestFactory]:
-    """Return the functions that make requests, which are assigned to the connections round-robin."""
-    return factories_by_key(plan.requests, plan.port) if plan.by_key else [request_factory(plan.requests, plan.port)]
-
-
-async def _send_at(rate: float, run: _Run, free: deque[_Connection]) -> None:
+async def _send_at(rate: float, run: _Run) -> None:
     """Send requests at a rate until the end of the run. A request without a free connection is counted as not sent."""
-    began, sent = time.perf_counter(), 0
+    sent = 0
     while (now := time.perf_counter()) < run.end:
-        due = int((now - began) * rate) - sent
+        due = int((now - run.began) * rate) - sent
         sent += due
         for _ in range(due):
-            if free:
-                free.popleft().send()
+            if run.idle:
+                run.idle.popleft().send()
             else:
                 run.statuses["unsent"] += 1
         await asyncio.sleep(_TICK_S)
-    for connection in free:
+    for connection in run.idle:
         connection.finish()
 
 
-def _result(run: _Run, ended: float, cpu_s: float, wall_s: float) -> Result:
-    window_s = max(min(run.end, ended) - run.start, 1e-9)
+def _result(run: _Run, cpu_s: float) -> Result:
+    now = time.perf_counter()
     latencies = sorted(run.latencies)
-    answers = sum(number for status, number in run.statuses.items() if status.isdigit())
     return Result(
-        throughput=len(latencies) / window_s,
+        throughput=len(latencies) / max(min(run.end, now) - run.start, 1e-9),
         p50_ms=percentile(latencies, 0.50) * 1e3,
         p99_ms=percentile(latencies, 0.99) * 1e3,
-        measured=len(latencies),
-        total=answers,
+        last_ms=(run.last - run.began) * 1e3,
+        total=sum(number for status, number in run.statuses.items() if status.isdigit()),
         statuses={status: number for status, number in sorted(run.statuses.items()) if number},
         client_cpu_s=cpu_s,
-        client_busy=cpu_s / wall_s,
+        client_busy=cpu_s / (now - run.began),
     )
 
 
@@ -281,11 +278,11 @@ def drive_in_process(plan: Plan) -> Result:
     return Result(**run_apart("bench.load", plan, budget_s))
 
 
-async def _asked(raw: dict[str, Any]) -> Result:
+async def _drive_received(task: dict[str, Any]) -> Result:
     # A garbage collection during a run would count as latency of the server.
     gc.disable()
-    return await drive(Plan(**raw | {"requests": [Request(**request) for request in raw["requests"]]}))
+    return await drive(Plan(**task | {"requests": [Request(**request) for request in task["requests"]]}))
 
 
 if __name__ == "__main__":
-    answer_caller(_asked)
+    answer_caller(_drive_received)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from bench import postgres, report
 from bench.postgres import Postgres
-from bench.processes import ROOT
 from booking_core.db import migrate
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ def main() -> None:
     """Measure the rows that the options name, print them and write them; exit 1 if a request or a delivery failed."""
     options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the scenes stop their processes
-    sys.path.append(str(ROOT / "tests"))
     from isolation.misbehaviours import BY_NAME
 
     rows = [BY_NAME[name] for name in options.misbehaviour or BY_NAME]

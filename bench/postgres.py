@@ -38,9 +38,10 @@ class Postgres:
     def settings(self) -> dict[str, str]:
         """Return the settings that determine the cost of a commit, as the server reports them."""
         with psycopg.connect(self.url("postgres")) as connection:
-            rows = connection.execute("SELECT name, setting || coalesce(unit, '') FROM pg_settings")
-            found: dict[str, str] = dict(rows.fetchall())
-        return {name: found[name] for name in REPORTED}
+            rows = connection.execute(
+                "SELECT name, setting || coalesce(unit, '') FROM pg_settings WHERE name = ANY(%s)", [list(REPORTED)]
+            )
+            return dict(rows.fetchall())
 
 
 def settle(url: str) -> None:
@@ -58,13 +59,13 @@ def running() -> Iterator[Postgres]:
             info = server.get_postmaster_info()
             assert info.socket_dir is not None
             postgres = Postgres(info.pid, info.socket_dir)
-            _lived_in(postgres.url("postgres"))
+            _write_wal(postgres.url("postgres"))
             yield postgres
         finally:
             server.cleanup()
 
 
-def _lived_in(url: str) -> None:
+def _write_wal(url: str) -> None:
     """Write WAL until the server recycles its files, like a server that has run for some time.
 
     A new server creates each file of 16 MB when it needs it, and zeroes and flushes it while all commits wait: a pause

@@ -1,19 +1,13 @@
 """A rush: 500 clients request the same departure at the same moment, and 300 get a seat."""
 
-import asyncio
-import json
-import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
-from bench.kinds import Figure, Promise, Reading
-from bench.line import Line
-from bench.measure import Timing
-from bench.processes import answer_caller, run_apart
-from bench.service import Service, booking_body
+from bench.load import Plan, drive_in_process
+from bench.measure import Entry, Goal, Reading, Timing
+from bench.processes import Server
+from bench.service import Service, Shop, booking_body
 from bench.stage import Stage
 
 CLIENTS = 500
@@ -21,84 +15,43 @@ SEATS = 300
 DEPARTURES = 64
 """A departure for each round of a run, for any number of rounds."""
 GIVE_UP_S = 60.0
+DECIDED = "last answer ms"
+OUTCOMES = {"201": SEATS, "409": CLIENTS - SEATS}
 
 
 @dataclass(frozen=True, slots=True)
 class Rush:
-    """The arguments of the crowd's process."""
+    """A service with departures of 300 seats. Each round is a crowd for one of them."""
 
-    port: int
-    authorization: str
-    departure: str
+    name: str
+    server: Server
+    shop: Shop
+    departures: Iterator[str]
 
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """The result of that process: the time from the first request sent to the last response, and the responses."""
-
-    last_ms: float
-    outcomes: dict[str, int]
-    """By status and code; a refusal for lack of seats has the number of seats left."""
-    busy: float
-    """The share of a core that the crowd used."""
+    def take(self, timing: Timing) -> Reading:
+        departure = next(self.departures)
+        requests = [self.shop.post("/api/v1/bookings", booking_body(departure, guest)) for guest in range(CLIENTS)]
+        plan = Plan(self.server.port, requests, CLIENTS, 0.0, GIVE_UP_S, max_requests=CLIENTS)
+        result = drive_in_process(plan)
+        failures = [f"answered {result.statuses} instead of {OUTCOMES}"] if result.statuses != OUTCOMES else []
+        return Reading({DECIDED: result.last_ms}, tuple(failures))
 
 
-class Rushing:
-    """A service with departures of 300 seats, and a crowd for one departure after the other."""
+def build(stage: Stage, stack: ExitStack) -> Sequence[Rush]:
+    service = Service(stage.postgres.create_database("rush"))
+    (shop,) = service.open_shops(1, DEPARTURES, seats=SEATS)
+    server = stack.enter_context(service.serve())
+    rush = Rush("service", server, shop, iter(shop.departures))
+    rush.take(Timing(0.0, 0.0))  # everything is loaded once
+    return [rush]
 
-    def __init__(self, processes: int) -> None:
-        self._processes = processes
-
-    def __call__(self, stage: Stage, stack: ExitStack) -> Callable[[Timing], Reading]:
-        service = Service(stage.postgres.create_database(f"rush_{self._processes}"))
-        (shop,) = service.open_shops(1, DEPARTURES, seats=SEATS)
-        server = stack.enter_context(service.serve(self._processes))
-        departures = iter(shop.departures)
-
-        def rush() -> Seen:
-            wanted = Rush(server.port, shop.authorization["Authorization"], next(departures))
-            return Seen(**run_apart("bench.rush", wanted, GIVE_UP_S + 30))
-
-        rush()  # everything is loaded once
-        return lambda _: _read(rush())
-
-
-def _read(seen: Seen) -> Reading:
-    wanted = {"201": SEATS, "409 insufficient_capacity, 0 left": CLIENTS - SEATS}
-    failures = () if seen.outcomes == wanted else (f"answered {seen.outcomes} instead of {wanted}",)
-    return Reading({"decided": seen.last_ms, "crowd": seen.busy * 100}, failures)
-
-
-async def _rushed(raw: dict[str, Any]) -> Seen:
-    wanted = Rush(**raw)
-    lines = [await Line.open(wanted.port, wanted.authorization) for _ in range(CLIENTS)]
-    bodies = [json.dumps(booking_body(wanted.departure, number)).encode() for number in range(CLIENTS)]
-    began, spent = time.perf_counter(), time.process_time()
-    asked = (_asked(line, body) for line, body in zip(lines, bodies, strict=True))
-    answers = await asyncio.wait_for(asyncio.gather(*asked), GIVE_UP_S)
-    wall_s, cpu_s = time.perf_counter() - began, time.process_time() - spent
-    outcomes = Counter(outcome for _, outcome in answers)
-    return Seen((max(at for at, _ in answers) - began) * 1e3, dict(outcomes), cpu_s / wall_s)
-
-
-async def _asked(line: Line, body: bytes) -> tuple[float, str]:
-    status, answer = await line.post("/api/v1/bookings", body)
-    at = time.perf_counter()
-    if status == 201:
-        return at, "201"
-    refusal = json.loads(answer)
-    return at, f"{status} {refusal.get('code')}, {refusal.get('seats_available')} left"
-
-
-FIGURES = (
-    Figure("decided", "ms", at_most=300),
-    Figure("crowd", "% of a core"),
-)
 
 ENTRIES = (
-    Promise("rush", "500 clients, one departure of 300 seats, 1 process", FIGURES, Rushing(1)),
-    Promise("rush-2p", "the same, 2 processes", FIGURES, Rushing(2)),
+    Entry(
+        "rush",
+        f"{CLIENTS} clients, one departure of {SEATS} seats",
+        "",
+        (Goal(DECIDED, at_most=350, is_ratio=False),),
+        build,
+    ),
 )
-
-if __name__ == "__main__":
-    answer_caller(_rushed)

@@ -1,64 +1,60 @@
-"""Our side: the service, set up by its operator commands and started like an operator starts it.
+"""The service: a database with organizations, made as the tests make them, and `booking serve` in front of it.
 
-Nothing here depends on the service's internals: `booking` commands and HTTP fill the databases, and requests use the
-public API. The operator's manual describes the commands.
+Requests use the public API only.
 """
 
 import json
-import os
-import secrets
-import subprocess
 import sys
-import tempfile
 import uuid
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-from bench.asking import answers
+import httpx
+from support.servers import free_port, new_world
+from support.world import SECRET
+
 from bench.load import FRESH, Request
-from bench.processes import HOST, ROOT, Server, free_port, serving
+from bench.processes import HOST, Server, serving
+from booking_core.db import migrate
+from booking_core.models.scopes import Scope
 
 BOOKING = Path(sys.executable).with_name("booking")
-EXAMPLES = ROOT / "examples"
-OPERATE_TIMEOUT_S = 600
-SELLER = ("--scope", "bookings:write", "--scope", "webhooks:manage")
 SEATS = 1_000_000
 """More than a run can sell: the bench measures bookings, not refusals."""
-_FIRST = datetime(2031, 1, 1, 6)  # noqa: DTZ001 - wall time of the shop
-_STEP = timedelta(hours=6)
-"""06:00, 12:00, 18:00 and midnight: an experience starts only once at a time, and no clock change affects these
-times."""
+FIRST_DEPARTURE = 1_925_000_400_000_000
+"""2031-01-01 05:00 UTC: an instant in the far future, in microseconds."""
+STEP = 6 * 3_600_000_000
+"""The time between two departures of an organization."""
+READING = frozenset(scope for scope in Scope if scope.endswith(":read"))
 
 
 @dataclass(frozen=True, slots=True)
 class Shop:
     """An organization, its key, and the departures for sale."""
 
-    slug: str
+    id: str
     api_key: str
-    departures: tuple[str, ...]
+    departures: tuple[str, ...] = ()
 
     @property
     def authorization(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.api_key}"}
 
-    def bookings(self) -> list[Request]:
+    def bookings(self, **fields: object) -> list[Request]:
         """Return a booking of one seat on each departure, by a guest who has booked there before, with a fresh key."""
         return [
-            Request(
-                "POST",
-                "/api/v1/bookings",
-                self.authorization | {"Idempotency-Key": FRESH},
-                json.dumps(booking_body(departure, number)),
-            )
+            self.post("/api/v1/bookings", booking_body(departure, number) | fields)
             for number, departure in enumerate(self.departures)
         ]
 
     def get(self, path: str) -> Request:
         return Request("GET", path, self.authorization)
+
+    def post(self, path: str, body: dict[str, object]) -> Request:
+        return Request("POST", path, self.authorization | {"Idempotency-Key": FRESH}, json.dumps(body))
 
 
 def booking_body(departure: str, number: int) -> dict[str, object]:
@@ -79,107 +75,65 @@ class Service:
     """For endpoints that get deliveries and are never called: there is no worker."""
 
     def __init__(self, database_url: str) -> None:
+        self.database_url = database_url
+        migrate.upgrade(database_url)
         self.env = {
             "BOOKING_DATABASE_URL": database_url,
-            "BOOKING_SECRET_KEY": secrets.token_urlsafe(32),
+            "BOOKING_SECRET_KEY": SECRET,
+            "BOOKING_SECRET_KEY_CHECK": "warn",  # the rows of a new organization have no sealed value
             "BOOKING_RATE_LIMIT": "off",
             "BOOKING_LOG_FORMAT": "json",
             "BOOKING_WEBHOOK_ALLOW_HTTP": "on",
             "BOOKING_WEBHOOK_ALLOW_CIDRS": "127.0.0.0/8",
         }
 
-    def serve(self, processes: int = 1, *, worker: bool = False) -> AbstractContextManager[Server]:
+    def serve(self, *, worker: bool = False, processes: int = 1) -> AbstractContextManager[Server]:
         """Run `booking serve`, by default without its worker, whose work is another entry."""
         port = free_port()
-        return serving(self.command(port, processes, worker=worker), port=port, env=self.env)
+        return serving(self.command(port, worker=worker, processes=processes), port=port, env=self.env)
 
     @staticmethod
-    def command(port: int, processes: int = 1, *, worker: bool = False) -> list[str]:
+    def command(port: int, *, worker: bool = False, processes: int = 1) -> list[str]:
         """Return the command line of `booking serve`."""
         workers = ["--workers", str(processes)] if processes > 1 else []
         alone = [] if worker else ["--no-worker"]
         return [str(BOOKING), "serve", "--host", HOST, "--port", str(port), *alone, *workers]
 
-    def listen(self, shops: Sequence[Shop], urls: Sequence[str]) -> None:
-        """Create an endpoint at each address for each shop, with the events of created and confirmed bookings."""
-        types = ["booking.created", "booking.confirmed"]
-        wanted = [
-            Request("POST", "/api/v1/webhooks", shop.authorization, json.dumps({"url": url, "event_types": types}))
-            for shop in shops
-            for url in urls
-        ]
-        with self.serve() as server:
-            answers(server, wanted)
+    def open_shops(self, number: int, departures: int, *, seats: int = SEATS, urls: Sequence[str] = ()) -> list[Shop]:
+        """Make organizations with departures, and in each an endpoint for its bookings at each of the addresses."""
+        shops = [self._open_shop(departures, seats) for _ in range(number)]
+        types: dict[str, object] = {"event_types": ["booking.created", "booking.confirmed"]}
+        endpoints = [shop.post("/api/v1/webhooks", types | {"url": url}) for shop in shops for url in urls]
+        if endpoints:
+            with self.serve() as server:
+                answers(server, endpoints)
+        return shops
 
-    def operate(self, commands: Sequence[Sequence[str]]) -> None:
-        """Run `booking` commands one after the other."""
-        done = subprocess.run(
-            [sys.executable, "-m", "bench.operate"],
-            cwd=ROOT,
-            env=os.environ | self.env,
-            input=json.dumps(commands),
-            capture_output=True,
-            text=True,
-            start_new_session=True,
-            timeout=OPERATE_TIMEOUT_S,
-            check=False,
-        )
-        if done.returncode:
-            raise RuntimeError(f"an operator command failed:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
-
-    def open_shops(self, number: int, departures: int, seats: int = SEATS) -> list[Shop]:
-        """Create the tables, organizations with `departures` each, and a key for each that may read and book."""
-        with tempfile.TemporaryDirectory(prefix="bench-shops-") as name:
-            folder = Path(name)
-            shops = {f"shop-{at}": tuple(str(uuid.uuid4()) for _ in range(departures)) for at in range(1, number + 1)}
-            commands = [["db", "upgrade"]]
-            for slug, ids in shops.items():
-                catalogue = folder / f"{slug}.json"
-                catalogue.write_text(json.dumps(_catalogue(ids, seats)))
-                commands += _opening(folder, slug, catalogue, "--all-read", *SELLER)
-            self.operate(commands)
-            return [Shop(slug, _key(folder, slug), ids) for slug, ids in shops.items()]
-
-    def open_reader(self, slug: str, catalogue: Path | None = None) -> Shop:
-        """Create missing tables, and an organization with a key for reading only."""
-        with tempfile.TemporaryDirectory(prefix="bench-shops-") as name:
-            folder = Path(name)
-            self.operate([["db", "upgrade"], *_opening(folder, slug, catalogue, "--all-read")])
-            return Shop(slug, _key(folder, slug), ())
+    def _open_shop(self, departures: int, seats: int) -> Shop:
+        with new_world(self.database_url, staff_email=None) as world:
+            experience = world.experience()
+            ids = (
+                world.departure(experience, seats=seats, starts_at=FIRST_DEPARTURE + number * STEP)
+                for number in range(departures)
+            )
+            return Shop(world.org, world.key(), tuple(ids))
 
 
-def _opening(folder: Path, slug: str, catalogue: Path | None, *scopes: str) -> list[list[str]]:
-    """Return the commands that set up an organization. The secret of its key is written to the folder."""
-    secret = str(folder / f"{slug}.key")
-    commands = [
-        ["orgs", "create", "--slug", slug, "--name", slug, "--timezone", "Europe/Oslo", "--currency", "NOK"],
-        ["keys", "create", "--org", slug, "--name", "bench", *scopes, "--secret-file", secret],
-    ]
-    if catalogue:
-        commands.append(["catalog", "import", "--org", slug, str(catalogue)])
-    return commands
+def answers(server: Server, requests: Sequence[Request]) -> list[Any]:
+    """Return the JSON of several responses, outside of any measurement; each must be a 2xx."""
+    results = []
+    with httpx.Client(base_url=f"http://{HOST}:{server.port}", timeout=30) as client:
+        for request in requests:
+            headers = {name: value.replace(FRESH, uuid.uuid4().hex) for name, value in request.headers.items()}
+            headers["Content-Type"] = "application/json"
+            response = client.request(request.method, request.path, content=request.body, headers=headers)
+            if not response.is_success:
+                log = server.log.read_text()[-2000:]
+                raise RuntimeError(f"{request.path} answers {response.status_code}: {response.text[:500]}\n{log}")
+            results.append(response.json())
+    return results
 
 
-def _key(folder: Path, slug: str) -> str:
-    return (folder / f"{slug}.key").read_text().strip()
-
-
-def _catalogue(departures: Sequence[str], seats: int) -> dict[str, object]:
-    price = {"amount_minor": 89000, "currency": "NOK"}
-    return {
-        "experiences": [
-            {
-                "slug": "fjord-kayak",
-                "title": "Fjord kayak at first light",
-                "is_published": True,
-                "duration_minutes": 150,
-                "price_from": price,
-                "price_tiers": [{"id": "adult", "name": "Adult", "price": price, "seats_per_unit": 1}],
-                "departures": [
-                    {"id": each, "starts_at": f"{_FIRST + at * _STEP:%Y-%m-%dT%H:%M:%S}", "seats_total": seats}
-                    | {"status": "open"}
-                    for at, each in enumerate(departures)
-                ],
-            }
-        ]
-    }
+def answer(server: Server, request: Request) -> Any:
+    """Return the JSON of one response."""
+    return answers(server, [request])[0]

@@ -1,163 +1,127 @@
-"""The start times of imports, commands and the service. Every take is a separate process."""
+"""The start of the service, and the set-up of a fresh clone. Every take is a separate process."""
 
-import http.client
 import os
-import signal
+import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
 
-from bench import canned, listing
-from bench.kinds import Contender, Cost
-from bench.processes import HOST, ROOT, free_port
-from bench.service import BOOKING, Service
-from bench.stage import FILLED, Stage
+import httpx
+from support.servers import free_port
 
-BARE = "python -c pass"
-GIVE_UP_S = 60.0
+from bench.measure import Entry, Goal, Timed
+from bench.processes import HOST, ROOT, Server, serving
+from bench.service import Service, Shop
+from bench.stage import Stage
 
-
-# Imports ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Imports:
-    """Compare modules by the clock of the process that imports them, without the start of the interpreter."""
-
-    modules: tuple[str, ...]
-
-    def __call__(self, stage: Stage, stack: ExitStack) -> Sequence[Contender]:
-        return [Contender(f"import {module}", lambda module=module: _import_ms(module)) for module in self.modules]  # type: ignore[misc]
-
-
-def _import_ms(module: str) -> float:
-    code = (
-        "from time import perf_counter; began = perf_counter()\n"
-        f"import {module}\n"
-        "print((perf_counter() - began) * 1000)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    return float(done.stdout)
-
-
-# Commands --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """Measure `booking` with these arguments, from its start to its end, compared with a bare Python."""
-
-    arguments: tuple[str, ...]
-    stdin: str = ""
-    settings: tuple[tuple[str, str], ...] = ()
-    calls_the_api: bool = False
-
-    def __call__(self, stage: Stage, stack: ExitStack) -> Sequence[Contender]:
-        env = dict(self.settings)
-        if self.calls_the_api:
-            api = stack.enter_context(canned.served(listing.BODIES))
-            env |= {"BOOKING_BASE_URL": f"http://{HOST}:{api.port}", "BOOKING_API_KEY": listing.API_KEY}
-        named = f"booking {' '.join(self.arguments)}"
-        return [
-            Contender(named, lambda: _ran_ms([str(BOOKING), *self.arguments], self.stdin, env)),
-            Contender(BARE, lambda: _ran_ms([sys.executable, "-c", "pass"])),
-        ]
-
-
-def _ran_ms(command: Sequence[str], stdin: str = "", env: dict[str, str] | None = None) -> float:
-    began = time.perf_counter()
-    subprocess.run(
-        command, cwd=ROOT, env=os.environ | (env or {}), input=stdin.encode(), capture_output=True, check=True
-    )
-    return (time.perf_counter() - began) * 1e3
+UV = Path(sys.executable).parent / "uv"
+_KEY = re.compile(r"BOOKING_API_KEY=(\S+)")
 
 
 # The service -----------------------------------------------------------------------------------------------------
 
 
-def _serving(stage: Stage, stack: ExitStack) -> Sequence[Contender]:
-    service, readers, _ = stage.lists()
-    authorization = readers[FILLED].authorization
-    floor = [sys.executable, "-c", "import fastapi, sqlalchemy"]
+def _starting(stage: Stage, stack: ExitStack) -> Sequence[Timed]:
+    service, reader = stage.lists()
+    sides = [
+        Timed("booking serve", "ms", partial(_served_ms, service, reader)),
+        Timed("import fastapi, sqlalchemy", "ms", _imported_ms),
+    ]
+    for side in sides:
+        side.value()  # the first read comes from the disk
+    return sides
+
+
+def _served_ms(service: Service, reader: Shop) -> float:
+    """Measure the time from the start of the process to its first response that came from the database."""
+    port, began = free_port(), time.perf_counter()
+    with serving(
+        service.command(port, worker=True),
+        port=port,
+        env=service.env,
+        pause_s=0.005,
+        is_ready=partial(answers_key, reader.api_key),
+    ):
+        return (time.perf_counter() - began) * 1e3
+
+
+def answers_key(api_key: str, server: Server) -> bool:
+    """Return whether the service answers a request with this key."""
+    headers = {"Authorization": f"Bearer {api_key}"}
+    with suppress(httpx.TransportError):
+        return httpx.get(f"http://{HOST}:{server.port}/api/v1/me", headers=headers).status_code == 200
+    return False
+
+
+def _imported_ms() -> float:
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import fastapi, sqlalchemy"], cwd=ROOT, check=True)
+    return (time.perf_counter() - began) * 1e3
+
+
+# A fresh clone ---------------------------------------------------------------------------------------------------
+
+
+def _setting_up(stage: Stage, stack: ExitStack) -> Sequence[Timed]:
+    clone = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="booking-setup-"))) / "clone"
+    subprocess.run(["git", "clone", "--quiet", "--depth", "1", f"file://{ROOT}", str(clone)], check=True)
     return [
-        Contender("booking serve", lambda: _served_ms(service, authorization)),
-        Contender("import fastapi, sqlalchemy", lambda: _ran_ms(floor)),
+        Timed("make run", "s", partial(_run_s, clone)),
+        Timed("uv pip install", "s", partial(_install_s, clone)),
     ]
 
 
-def _served_ms(service: Service, authorization: dict[str, str]) -> float:
-    """Measure the time from the start of the process to its first response that came from the database."""
-    port = free_port()
-    began = time.perf_counter()
-    child = subprocess.Popen(
-        service.command(port, worker=True),
-        cwd=ROOT,
-        env=os.environ | service.env,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        while not answers(port, authorization):
-            if child.poll() is not None or time.perf_counter() > began + GIVE_UP_S:
-                raise RuntimeError(f"booking serve does not answer, exit {child.returncode}")
-            time.sleep(0.005)
-        return (time.perf_counter() - began) * 1e3
-    finally:
-        child.send_signal(signal.SIGTERM)
-        try:
-            child.wait(10)
-        finally:
-            child.kill()
+def _run_s(clone: Path) -> float:
+    """Measure `make run` in a clone without an environment and with empty caches, up to an answer of `GET /me`."""
+    for leftover in (".venv", ".demo"):
+        shutil.rmtree(clone / leftover, ignore_errors=True)
+    port, began = free_port(), time.perf_counter()
+    command = ["make", "-C", str(clone), "run", f"PYTHON={sys.executable}", "VENV=.venv", f"PORT={port}"]
+    with tempfile.TemporaryDirectory() as cache:
+        env = _empty_caches(cache) | {"PATH": f"{UV.parent}{os.pathsep}{os.environ['PATH']}"}
+        with serving(command, port=port, env=env, is_ready=_answers_printed_key, timeout_s=600):
+            return time.perf_counter() - began
 
 
-def answers(port: int, authorization: dict[str, str]) -> bool:
-    """Return whether the service answers a request with this key."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=GIVE_UP_S)
-    try:
-        connection.request("GET", "/api/v1/me", headers=authorization)
-        return connection.getresponse().status == 200
-    except OSError:
-        return False
-    finally:
-        connection.close()
+def _answers_printed_key(server: Server) -> bool:
+    key = _KEY.search(server.log.read_text())
+    return bool(key) and answers_key(key[1], server)
 
 
-Build = Callable[[Stage, ExitStack], Sequence[Contender]]
+def _install_s(clone: Path) -> float:
+    """Measure uv alone, with the set that `make run` installs."""
+    with tempfile.TemporaryDirectory() as folder:
+        env, python = os.environ | _empty_caches(f"{folder}/cache"), f"{folder}/venv/bin/python"
+        began = time.perf_counter()
+        subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, f"{folder}/venv"], env=env, check=True)
+        install = [UV, "pip", "install", "--quiet", "--python", python, "--require-hashes", "-r", "locks/run.txt"]
+        subprocess.run(install, cwd=clone, env=env, check=True)
+        return time.perf_counter() - began
 
 
-def _command(name: str, at_most: float, build: Command) -> Cost:
-    return Cost(name, f"booking {' '.join(build.arguments)}", BARE, "ms", at_most, build, times=4)
+def _empty_caches(folder: str) -> dict[str, str]:
+    return {"UV_CACHE_DIR": folder, "PIP_NO_CACHE_DIR": "1"}
 
-
-SECRET = ("BOOKING_WEBHOOK_SECRET", f"whsec_{'A' * 43}=")
-SIGN = Command(("webhooks", "sign"), stdin='{"id":"evt"}', settings=(SECRET,))
 
 ENTRIES = (
-    Cost(
-        "sdk-import",
-        "import booking_sdk",
-        "import httpx, pydantic",
-        "ms",
-        1.15,
-        Imports(("booking_sdk", "httpx, pydantic")),
-        times=3,
+    Entry(
+        "start",
+        "booking serve, to its first answer",
+        "python -c 'import fastapi, sqlalchemy'",
+        (Goal("ms", at_most=2.2),),
+        _starting,
     ),
-    Cost(
-        "verify-import",
-        "import webhook_verify",
-        "import standardwebhooks",
-        "ms",
-        0.5,
-        Imports(("webhook_verify", "standardwebhooks")),
-        times=4,
+    Entry(
+        "setup",
+        "make run in a clone, to its first answer",
+        "uv pip install of its set",
+        (Goal("s", at_most=4),),
+        _setting_up,
     ),
-    _command("cli-help", 6.5, Command(("--help",))),
-    _command("cli-version", 6.5, Command(("--version",))),
-    _command("cli-sign", 6.5, SIGN),
-    _command("cli-api", 22, Command(("bookings", "list"), calls_the_api=True)),
-    Cost("start", "booking serve, to its first answer", "python -c 'import fastapi, sqlalchemy'", "ms", 2.2, _serving),
 )

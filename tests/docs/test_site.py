@@ -92,7 +92,7 @@ def test_the_links_and_pictures_of_the_readme_are_there() -> None:
     assert len(targets) > 20
     assert [target for target in targets if not (ROOT / target).is_file()] == []
     pictures = [ROOT / target for target in targets if target.startswith("docs/images/")]
-    assert len(pictures) == 2
+    assert len(pictures) == 1
     assert sum(picture.stat().st_size for picture in pictures) < 100_000
 
 

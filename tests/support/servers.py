@@ -150,11 +150,11 @@ class Service:
 
 
 @contextmanager
-def new_world(url: str) -> Iterator[World]:
+def new_world(url: str, **columns: Any) -> Iterator[World]:
     """Make an organization directly in the database, as an operator's command does."""
     database = Database(url)
     try:
-        yield make_world(database, FixedClock(system_clock()))
+        yield make_world(database, FixedClock(system_clock()), **columns)
     finally:
         database.close()
 

@@ -1,4 +1,4 @@
-"""The cost of verifying, counted in function calls, which do not depend on the machine; `bench` has the times.
+"""The cost of verifying, counted in function calls, which do not depend on the machine.
 
 `test_package` counts the imports.
 """
