@@ -1,25 +1,25 @@
 """Bookings: list, get, create, cancel, move, change the party, check in."""
 
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime
-from typing import Any
+from datetime import date
+from typing import Any, Unpack
 from uuid import UUID
 
 from booking_core.models.bookings import AddOnInput, Booking, BookingChange, BookingQuote, GuestInput, GuestLineInput
 from booking_sdk._base_client import AsyncAPIResource
-from booking_sdk._page_iterator import PageIterator, resume_windows
+from booking_sdk._lists import list_spec, page_iterator
 from booking_sdk._parse import parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
 from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
 from booking_sdk.params import (
     AddOnParam,
-    BookingStatusParam,
     GuestLineParam,
     GuestParam,
+    IterateBookings,
+    ListBookings,
     PaymentParam,
     RefundParam,
-    SortOrder,
 )
 from booking_sdk.request import (
     RequestSpec,
@@ -33,35 +33,8 @@ from booking_sdk.request import (
     path_segment,
     post_with_key,
     read_with_post,
-    utc_timestamp,
     without_none,
 )
-
-
-def _filters(
-    status: BookingStatusParam | None,
-    experience_id: str | UUID | None,
-    departure_from: date | None,
-    departure_to: date | None,
-    updated_since: datetime | None,
-    departure_id: str | UUID | None,
-    customer_id: str | UUID | None,
-    booking_number: int | None,
-    email: str | None,
-    external_reference: str | None,
-) -> dict[str, Any]:
-    return {
-        "status": status,
-        "experience_id": experience_id,
-        "departure_from": checked_date("departure_from", departure_from),
-        "departure_to": checked_date("departure_to", departure_to),
-        "updated_since": None if updated_since is None else utc_timestamp("updated_since", updated_since),
-        "departure_id": departure_id,
-        "customer_id": customer_id,
-        "booking_number": booking_number,
-        "email": email,
-        "external_reference": external_reference,
-    }
 
 
 def _departure_windows(departure_from: date | None, departure_to: date | None) -> list[tuple[date | None, date | None]]:
@@ -100,76 +73,21 @@ def _party_body(
 class AsyncBookings(AsyncAPIResource):
     """Bookings: seats of one departure, sold to a guest. Reading needs `bookings:read`, changing `bookings:write`."""
 
-    async def list(
-        self,
-        *,
-        status: BookingStatusParam | None = None,
-        experience_id: str | UUID | None = None,
-        departure_from: date | None = None,
-        departure_to: date | None = None,
-        updated_since: datetime | None = None,
-        departure_id: str | UUID | None = None,
-        customer_id: str | UUID | None = None,
-        booking_number: int | None = None,
-        email: str | None = None,
-        external_reference: str | None = None,
-        limit: int = 25,
-        order: SortOrder = "desc",
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> AsyncPage[Booking]:
+    async def list(self, **arguments: Unpack[ListBookings]) -> AsyncPage[Booking]:
         """List one page of bookings, by creation time.
 
             page = await client.bookings.list(status="confirmed", limit=10)
 
         Args:
-            status: Only bookings with this status.
-            experience_id: Only bookings of this experience.
-            departure_from: Only departures on or after this day, in the organization's timezone.
-            departure_to: Only departures on or before this day, at most 92 days after the first.
-            updated_since: Only bookings that changed at or after this time.
-            departure_id: Only bookings of this departure.
-            customer_id: Only bookings of this customer.
-            booking_number: Only the booking with this number.
-            email: Only bookings of the customer with this address, in any case.
-            external_reference: Only bookings with this reference.
-            limit: The page size, from 1 to 100.
-            order: `asc` for the oldest first.
-            starting_after: The `next_cursor` of the page before.
-            options: Settings for this call.
+            **arguments: Filters and paging, see `ListBookings`.
 
         Raises:
             UnprocessableEntityError: The window of departures is too wide, or ends before it begins.
         """
-        others = (updated_since, departure_id, customer_id, booking_number, email, external_reference)
-        query = {
-            **_filters(status, experience_id, departure_from, departure_to, *others),
-            "limit": limit,
-            "order": order,
-            "starting_after": starting_after,
-        }
-        spec = get("bookings", query=query, options=options)
+        spec = list_spec(ListBookings, "bookings", arguments=arguments)
         return await async_fetch_page(self._client, spec, Booking, AsyncPage)
 
-    def iterate(
-        self,
-        *,
-        status: BookingStatusParam | None = None,
-        experience_id: str | UUID | None = None,
-        departure_from: date | None = None,
-        departure_to: date | None = None,
-        updated_since: datetime | None = None,
-        departure_id: str | UUID | None = None,
-        customer_id: str | UUID | None = None,
-        booking_number: int | None = None,
-        email: str | None = None,
-        external_reference: str | None = None,
-        order: SortOrder = "desc",
-        page_size: int = 100,
-        max_items: int | None = None,
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> AsyncPaginator[Booking]:
+    def iterate(self, **arguments: Unpack[IterateBookings]) -> AsyncPaginator[Booking]:
         """Iterate over all bookings, by creation time.
 
             async for booking in client.bookings.iterate(updated_since=last_sync):
@@ -179,30 +97,16 @@ class AsyncBookings(AsyncAPIResource):
         window in the given order, and by creation time within each window.
 
         Args:
-            status: Only bookings with this status.
-            experience_id: Only bookings of this experience.
-            departure_from: Only departures on or after this day, in the organization's timezone.
-            departure_to: Only departures on or before this day.
-            updated_since: Only bookings that changed at or after this time.
-            departure_id: Only bookings of this departure.
-            customer_id: Only bookings of this customer.
-            booking_number: Only the booking with this number.
-            email: Only bookings of the customer with this address, in any case.
-            external_reference: Only bookings with this reference.
-            order: `asc` for the oldest first.
-            page_size: The number of bookings per request, from 1 to 100.
-            max_items: The maximum number of bookings.
-            starting_after: The `cursor` of an earlier iterator.
-            options: Settings for each request.
+            **arguments: Filters and paging, see `IterateBookings`.
 
         Raises:
             ValueError: The window of departures ends before it begins.
         """
-        days = _departure_windows(departure_from, departure_to)[:: 1 if order == "asc" else -1]
-        others = (updated_since, departure_id, customer_id, booking_number, email, external_reference)
-        queries = [{**_filters(status, experience_id, first, last, *others), "order": order} for first, last in days]
-        specs = [get("bookings", query=query, options=options) for query in queries]
-        pages = PageIterator(resume_windows(specs, starting_after), page_size, max_items)
+        days = _departure_windows(arguments.get("departure_from"), arguments.get("departure_to"))
+        windows = [{"departure_from": first, "departure_to": last} for first, last in days]
+        if arguments.get("order") != "asc":
+            windows.reverse()
+        pages = page_iterator(IterateBookings, "bookings", arguments=arguments, windows=windows)
         return AsyncPaginator(self._client, pages, Booking)
 
     async def get(self, booking_id: str | UUID, *, options: RequestOptions | None = None) -> Booking:

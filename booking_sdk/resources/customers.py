@@ -1,15 +1,16 @@
 """Customer records: list, get and create."""
 
+from typing import Unpack
 from uuid import UUID
 
 from booking_core.models.customers import Customer
 from booking_sdk._base_client import AsyncAPIResource
-from booking_sdk._page_iterator import PageIterator
+from booking_sdk._lists import list_spec, page_iterator
 from booking_sdk._parse import parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
 from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
-from booking_sdk.params import SortOrder
+from booking_sdk.params import IterateCustomers, ListCustomers
 from booking_sdk.request import get, path_segment, post_with_key, without_none
 
 
@@ -17,48 +18,22 @@ from booking_sdk.request import get, path_segment, post_with_key, without_none
 class AsyncCustomers(AsyncAPIResource):
     """Customer records, unique by e-mail address. Reading needs `customers:read`, creating `customers:write`."""
 
-    async def list(
-        self,
-        *,
-        email: str | None = None,
-        limit: int = 25,
-        order: SortOrder = "desc",
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> AsyncPage[Customer]:
+    async def list(self, **arguments: Unpack[ListCustomers]) -> AsyncPage[Customer]:
         """List one page of customers, by creation time.
 
         Args:
-            email: Only the customer with this address, ignoring case.
-            limit: The page size, from 1 to 100.
-            order: `asc` for the oldest first.
-            starting_after: The `next_cursor` of the page before.
-            options: Settings for this call.
+            **arguments: Filters and paging, see `ListCustomers`.
         """
-        query = {"email": email, "limit": limit, "order": order, "starting_after": starting_after}
-        spec = get("customers", query=query, options=options)
+        spec = list_spec(ListCustomers, "customers", arguments=arguments)
         return await async_fetch_page(self._client, spec, Customer, AsyncPage)
 
-    def iterate(
-        self,
-        *,
-        order: SortOrder = "desc",
-        page_size: int = 100,
-        max_items: int | None = None,
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> AsyncPaginator[Customer]:
+    def iterate(self, **arguments: Unpack[IterateCustomers]) -> AsyncPaginator[Customer]:
         """Iterate over all customers, by creation time.
 
         Args:
-            order: `asc` for the oldest first.
-            page_size: The number of customers per request, from 1 to 100.
-            max_items: The maximum number of customers.
-            starting_after: The `cursor` of an earlier iterator.
-            options: Settings for each request.
+            **arguments: Filters and paging, see `IterateCustomers`.
         """
-        query = {"order": order, "starting_after": starting_after}
-        pages = PageIterator([get("customers", query=query, options=options)], page_size, max_items)
+        pages = page_iterator(IterateCustomers, "customers", arguments=arguments)
         return AsyncPaginator(self._client, pages, Customer)
 
     async def get(self, customer_id: str | UUID, *, options: RequestOptions | None = None) -> Customer:

@@ -8,7 +8,7 @@ from uuid import UUID
 from booking_core.models.events import EventType
 from booking_sdk._base_client import AsyncAPIResource
 from booking_sdk._feed_reader import FeedPosition, FeedReader
-from booking_sdk._page_iterator import PageIterator
+from booking_sdk._lists import list_spec, page_iterator
 from booking_sdk._parse import parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.errors import EventsLost
@@ -25,29 +25,11 @@ from booking_sdk.params import (
     GiftCardEventType,
     IterateEvents,
     ListEvents,
-    ResourceTypeParam,
-    SortOrder,
 )
 from booking_sdk.request import comma_separated, get, path_segment, utc_timestamp
 
 # A type checker sees the union of event classes; at run time each event is parsed into the class of its type.
 _EVENT: type[AnyEvent] = FEED_EVENT
-
-
-def _filters(
-    types: Collection[EventType | str],
-    resource_type: ResourceTypeParam | None,
-    resource_id: str | UUID | None,
-    created_since: datetime | None,
-    created_until: datetime | None,
-) -> dict[str, Any]:
-    return {
-        "type": comma_separated("types", types),
-        "resource_type": resource_type,
-        "resource_id": resource_id,
-        "created_since": None if created_since is None else utc_timestamp("created_since", created_since),
-        "created_until": None if created_until is None else utc_timestamp("created_until", created_until),
-    }
 
 
 def _start_position(after: str | None, since: datetime | None) -> FeedPosition:
@@ -83,41 +65,18 @@ class AsyncEvents(AsyncAPIResource):
         self, *, types: Collection[EventType | str] = ..., **others: Unpack[ListEvents]
     ) -> AsyncEventPage[AnyEvent]: ...
     async def list(
-        self,
-        *,
-        types: Collection[EventType | str] = (),
-        resource_type: ResourceTypeParam | None = None,
-        resource_id: str | UUID | None = None,
-        created_since: datetime | None = None,
-        created_until: datetime | None = None,
-        limit: int = 25,
-        order: SortOrder = "desc",
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
+        self, *, types: Collection[EventType | str] = (), **others: Unpack[ListEvents]
     ) -> AsyncEventPage[Any]:
         """List one page of the feed.
 
         Args:
             types: At most 20 event types, or prefixes such as `booking.*`. Defaults to all that the key can read.
-            resource_type: Only events about this type of resource.
-            resource_id: Only events about this resource.
-            created_since: Only events at or after this time.
-            created_until: Only events before this time.
-            limit: The page size, from 1 to 100.
-            order: `asc` for the oldest first.
-            starting_after: The `next_cursor` or `resume_cursor` of an earlier page.
-            options: Settings for this call.
+            **others: Other filters and paging, see `ListEvents`.
 
         Raises:
             InsufficientScopeError: The key cannot read one of the types, or cannot read events at all.
         """
-        query = {
-            **_filters(types, resource_type, resource_id, created_since, created_until),
-            "limit": limit,
-            "order": order,
-            "starting_after": starting_after,
-        }
-        spec = get("events", query=query, options=options)
+        spec = list_spec(ListEvents, "events", arguments=others, type=comma_separated("types", types))
         return await async_fetch_page(self._client, spec, _EVENT, AsyncEventPage)
 
     @overload
@@ -141,36 +100,15 @@ class AsyncEvents(AsyncAPIResource):
         self, *, types: Collection[EventType | str] = ..., **others: Unpack[IterateEvents]
     ) -> AsyncPaginator[AnyEvent]: ...
     def iterate(
-        self,
-        *,
-        types: Collection[EventType | str] = (),
-        resource_type: ResourceTypeParam | None = None,
-        resource_id: str | UUID | None = None,
-        created_since: datetime | None = None,
-        created_until: datetime | None = None,
-        order: SortOrder = "desc",
-        page_size: int = 100,
-        max_items: int | None = None,
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
+        self, *, types: Collection[EventType | str] = (), **others: Unpack[IterateEvents]
     ) -> AsyncPaginator[Any]:
         """Iterate over all present events; `follow` also waits for future ones.
 
         Args:
             types: At most 20 event types, or prefixes such as `booking.*`. Defaults to all that the key can read.
-            resource_type: Only events about this type of resource.
-            resource_id: Only events about this resource.
-            created_since: Only events at or after this time.
-            created_until: Only events before this time.
-            order: `asc` for the oldest first.
-            page_size: The number of events per request, from 1 to 100.
-            max_items: The maximum number of events.
-            starting_after: The `cursor` of an earlier iterator.
-            options: Settings for each request.
+            **others: Other filters and paging, see `IterateEvents`.
         """
-        filters = _filters(types, resource_type, resource_id, created_since, created_until)
-        query = {**filters, "order": order, "starting_after": starting_after}
-        pages = PageIterator([get("events", query=query, options=options)], page_size, max_items)
+        pages = page_iterator(IterateEvents, "events", arguments=others, type=comma_separated("types", types))
         return AsyncPaginator(self._client, pages, _EVENT)
 
     async def get(self, event_id: str | UUID, *, options: RequestOptions | None = None) -> AnyEvent:

@@ -1,84 +1,39 @@
 """The experiences of the organization's catalogue."""
 
-from datetime import datetime
-from typing import Any
+from typing import Unpack
 from uuid import UUID
 
 from booking_core.models.experiences import Experience
 from booking_sdk._base_client import AsyncAPIResource
-from booking_sdk._page_iterator import PageIterator
+from booking_sdk._lists import list_spec, page_iterator
 from booking_sdk._parse import parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
 from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
-from booking_sdk.params import SortOrder
-from booking_sdk.request import get, path_segment, utc_timestamp
-
-
-def _filters(published: bool | None, updated_since: datetime | None) -> dict[str, Any]:
-    return {
-        "published": published,
-        "updated_since": None if updated_since is None else utc_timestamp("updated_since", updated_since),
-    }
+from booking_sdk.params import IterateExperiences, ListExperiences
+from booking_sdk.request import get, path_segment
 
 
 @scrub_tracebacks
 class AsyncExperiences(AsyncAPIResource):
     """The experiences that guests can book, published or not. Needs the scope `experiences:read`."""
 
-    async def list(
-        self,
-        *,
-        published: bool | None = None,
-        updated_since: datetime | None = None,
-        limit: int = 25,
-        order: SortOrder = "desc",
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> AsyncPage[Experience]:
+    async def list(self, **arguments: Unpack[ListExperiences]) -> AsyncPage[Experience]:
         """List one page of experiences, by creation time.
 
         Args:
-            published: Only published experiences, or only unpublished ones.
-            updated_since: Only experiences that changed at or after this time.
-            limit: The page size, from 1 to 100.
-            order: `asc` for the oldest first.
-            starting_after: The `next_cursor` of the page before.
-            options: Settings for this call.
+            **arguments: Filters and paging, see `ListExperiences`.
         """
-        query = {
-            **_filters(published, updated_since),
-            "limit": limit,
-            "order": order,
-            "starting_after": starting_after,
-        }
-        spec = get("experiences", query=query, options=options)
+        spec = list_spec(ListExperiences, "experiences", arguments=arguments)
         return await async_fetch_page(self._client, spec, Experience, AsyncPage)
 
-    def iterate(
-        self,
-        *,
-        published: bool | None = None,
-        updated_since: datetime | None = None,
-        order: SortOrder = "desc",
-        page_size: int = 100,
-        max_items: int | None = None,
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> AsyncPaginator[Experience]:
+    def iterate(self, **arguments: Unpack[IterateExperiences]) -> AsyncPaginator[Experience]:
         """Iterate over all experiences, by creation time.
 
         Args:
-            published: Only published experiences, or only unpublished ones.
-            updated_since: Only experiences that changed at or after this time.
-            order: `asc` for the oldest first.
-            page_size: The number of experiences per request, from 1 to 100.
-            max_items: The maximum number of experiences.
-            starting_after: The `cursor` of an earlier iterator.
-            options: Settings for each request.
+            **arguments: Filters and paging, see `IterateExperiences`.
         """
-        query = {**_filters(published, updated_since), "order": order, "starting_after": starting_after}
-        pages = PageIterator([get("experiences", query=query, options=options)], page_size, max_items)
+        pages = page_iterator(IterateExperiences, "experiences", arguments=arguments)
         return AsyncPaginator(self._client, pages, Experience)
 
     async def get(self, experience_id: str | UUID, *, options: RequestOptions | None = None) -> Experience:

@@ -1,17 +1,17 @@
 """The sandbox: its clock, the mails that it has captured, and payments by test cards."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 from uuid import UUID
 
 from booking_core.models.sandbox import SandboxClock, SandboxMail, SandboxPayment
 from booking_sdk._base_client import AsyncAPIResource
-from booking_sdk._page_iterator import PageIterator
+from booking_sdk._lists import list_spec, page_iterator
 from booking_sdk._parse import parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
 from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
-from booking_sdk.params import SandboxCardParam, SortOrder
+from booking_sdk.params import IterateItems, ListItems, SandboxCardParam
 from booking_sdk.request import RequestSpec, get, path_segment, post_with_key, utc_timestamp
 
 _POLL_S = 0.1
@@ -123,47 +123,23 @@ class AsyncSandbox(AsyncAPIResource):
         spec = post_with_key(*path, body=body, key=idempotency_key, options=options)
         return await self._client._execute(spec, parser_for(SandboxPayment))
 
-    async def mails(
-        self,
-        *,
-        limit: int = 25,
-        order: SortOrder = "desc",
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> AsyncPage[SandboxMail]:
+    async def mails(self, **arguments: Unpack[ListItems]) -> AsyncPage[SandboxMail]:
         """List one page of the mails that the sandbox has captured, by creation time.
 
         Args:
-            limit: The page size, from 1 to 100.
-            order: `asc` for the oldest first.
-            starting_after: The `next_cursor` of the page before.
-            options: Settings for this call.
+            **arguments: The page, see `ListItems`.
 
         Raises:
             ConflictError: The organization is live.
         """
-        query = {"limit": limit, "order": order, "starting_after": starting_after}
-        spec = get("sandbox", "mails", query=query, options=options)
+        spec = list_spec(ListItems, "sandbox", "mails", arguments=arguments)
         return await async_fetch_page(self._client, spec, SandboxMail, AsyncPage)
 
-    def iterate_mails(
-        self,
-        *,
-        order: SortOrder = "desc",
-        page_size: int = 100,
-        max_items: int | None = None,
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> AsyncPaginator[SandboxMail]:
+    def iterate_mails(self, **arguments: Unpack[IterateItems]) -> AsyncPaginator[SandboxMail]:
         """Iterate over all mails that the sandbox has captured, by creation time.
 
         Args:
-            order: `asc` for the oldest first.
-            page_size: The number of mails per request, from 1 to 100.
-            max_items: The maximum number of mails.
-            starting_after: The `cursor` of an earlier iterator.
-            options: Settings for each request.
+            **arguments: The pages, see `IterateItems`.
         """
-        query = {"order": order, "starting_after": starting_after}
-        pages = PageIterator([get("sandbox", "mails", query=query, options=options)], page_size, max_items)
+        pages = page_iterator(IterateItems, "sandbox", "mails", arguments=arguments)
         return AsyncPaginator(self._client, pages, SandboxMail)

@@ -2,13 +2,13 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 from uuid import UUID
 
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import Delivery, Recovered, WebhookEndpoint, WebhookEndpointWithSecret
 from booking_sdk._base_client import AsyncAPIResource
-from booking_sdk._page_iterator import PageIterator
+from booking_sdk._lists import list_spec, page_iterator
 from booking_sdk._parse import expect_empty_body, parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.errors import ConfigurationError
@@ -16,7 +16,7 @@ from booking_sdk.event_parsing import unwrap
 from booking_sdk.models import AnyEvent
 from booking_sdk.options import RequestOptions
 from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
-from booking_sdk.params import DeliveryStatusParam, EndpointStatusParam, RecoverableStatusParam, SortOrder
+from booking_sdk.params import EndpointStatusParam, IterateDeliveries, ListDeliveries, RecoverableStatusParam
 from booking_sdk.request import (
     UNSET,
     Unset,
@@ -30,15 +30,6 @@ from booking_sdk.request import (
 
 if TYPE_CHECKING:
     from webhook_verify import HeadersLike
-
-
-def _filters(
-    status: DeliveryStatusParam | None,
-    event_type: EventType | str | None,
-    event_id: str | UUID | None,
-    recovery_id: str | UUID | None,
-) -> dict[str, Any]:
-    return {"status": status, "event_type": event_type, "event_id": event_id, "recovery_id": recovery_id}
 
 
 def _string_list(name: str, values: Iterable[str] | None) -> list[str] | None:
@@ -209,77 +200,32 @@ class AsyncWebhooks(AsyncAPIResource):
         spec = post_without_key("webhooks", path_segment("endpoint_id", endpoint_id), "test", options=options)
         return await self._client._execute(spec, parser_for(Delivery))
 
-    async def deliveries(
-        self,
-        endpoint_id: str | UUID,
-        *,
-        status: DeliveryStatusParam | None = None,
-        event_type: EventType | str | None = None,
-        event_id: str | UUID | None = None,
-        recovery_id: str | UUID | None = None,
-        limit: int = 25,
-        order: SortOrder = "desc",
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> AsyncPage[Delivery]:
+    async def deliveries(self, endpoint_id: str | UUID, **arguments: Unpack[ListDeliveries]) -> AsyncPage[Delivery]:
         """List one page of an endpoint's deliveries of the last 30 days, with their attempts.
 
         Args:
             endpoint_id: The id of the endpoint.
-            status: Only deliveries with this status.
-            event_type: Only deliveries of this event type.
-            event_id: Only deliveries of this event.
-            recovery_id: Only deliveries that this recovery queued: the `id` that `recover` returns.
-            limit: The page size, from 1 to 100.
-            order: `asc` for the oldest first.
-            starting_after: The `next_cursor` of the page before.
-            options: Settings for this call.
+            **arguments: Filters and paging, see `ListDeliveries`.
 
         Raises:
             NotFoundError: No endpoint has this id.
         """
-        filters = _filters(status, event_type, event_id, recovery_id)
-        query = {**filters, "limit": limit, "order": order, "starting_after": starting_after}
-        segment = path_segment("endpoint_id", endpoint_id)
-        spec = get("webhooks", segment, "deliveries", query=query, options=options)
+        segments = ("webhooks", path_segment("endpoint_id", endpoint_id), "deliveries")
+        spec = list_spec(ListDeliveries, *segments, arguments=arguments)
         return await async_fetch_page(self._client, spec, Delivery, AsyncPage)
 
     def iterate_deliveries(
-        self,
-        endpoint_id: str | UUID,
-        *,
-        status: DeliveryStatusParam | None = None,
-        event_type: EventType | str | None = None,
-        event_id: str | UUID | None = None,
-        recovery_id: str | UUID | None = None,
-        order: SortOrder = "desc",
-        page_size: int = 100,
-        max_items: int | None = None,
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
+        self, endpoint_id: str | UUID, **arguments: Unpack[IterateDeliveries]
     ) -> AsyncPaginator[Delivery]:
         """Iterate over all deliveries of an endpoint.
 
         Args:
             endpoint_id: The id of the endpoint.
-            status: Only deliveries with this status.
-            event_type: Only deliveries of this event type.
-            event_id: Only deliveries of this event.
-            recovery_id: Only deliveries that this recovery queued: the `id` that `recover` returns.
-            order: `asc` for the oldest first.
-            page_size: The number of deliveries per request, from 1 to 100.
-            max_items: The maximum number of deliveries.
-            starting_after: The `cursor` of an earlier iterator.
-            options: Settings for each request.
+            **arguments: Filters and paging, see `IterateDeliveries`.
         """
-        query = {
-            **_filters(status, event_type, event_id, recovery_id),
-            "order": order,
-            "starting_after": starting_after,
-        }
-        segment = path_segment("endpoint_id", endpoint_id)
-        spec = get("webhooks", segment, "deliveries", query=query, options=options)
-        return AsyncPaginator(self._client, PageIterator([spec], page_size, max_items), Delivery)
+        segments = ("webhooks", path_segment("endpoint_id", endpoint_id), "deliveries")
+        pages = page_iterator(IterateDeliveries, *segments, arguments=arguments)
+        return AsyncPaginator(self._client, pages, Delivery)
 
     async def delivery(
         self, endpoint_id: str | UUID, delivery_id: str | UUID, *, options: RequestOptions | None = None

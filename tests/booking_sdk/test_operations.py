@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
@@ -84,7 +84,7 @@ class Service:
 
     def call(self, method: Callable[..., Any]) -> Any:
         """Call a method with every argument. Return its result, or the first item of an iterator."""
-        names = [name for name in inspect.signature(method).parameters if name != "experience_date_id"]
+        names = [name for name in parameters_of(method) if name != "experience_date_id"]
         result = method(**{name: ARGUMENTS.get(name, name) for name in names})
         return next(result) if "iterate" in method.__name__ else result
 
@@ -101,6 +101,15 @@ class Service:
 METHODS = Service().methods()
 
 
+def parameters_of(method: Callable[..., Any]) -> list[str]:
+    """Return the names of a method's parameters, with those of the TypedDict of its keywords."""
+    names: list[str] = []
+    for parameter in inspect.signature(method).parameters.values():
+        is_unpacked = parameter.kind is inspect.Parameter.VAR_KEYWORD
+        names += get_args(parameter.annotation)[0].__annotations__ if is_unpacked else [parameter.name]
+    return names
+
+
 def plain(value: Any) -> str:
     """Return a value as a text that is the same in a query, in JSON, and in Python."""
     return (value.isoformat() if isinstance(value, date) else str(value)).lower()
@@ -111,12 +120,12 @@ def test_a_method_sends_each_argument_under_its_documented_name(name: str) -> No
     service = Service()
     method = service.methods()[name]
     service.call(method)
-    parameters, ids = inspect.signature(method).parameters.keys(), re.findall(r"/(\w+_id)\b", service.path)
-    assert ids == list(parameters)[: len(ids)]
-    named = {RENAMED.get(name, name) for name in parameters - NOT_SENT - {*ids}}
+    parameters, ids = parameters_of(method), re.findall(r"/(\w+_id)\b", service.path)
+    assert ids == parameters[: len(ids)]
+    named = {RENAMED.get(name, name) for name in {*parameters} - NOT_SENT - {*ids}}
     assert service.sent.keys() == named
     assert named <= service.documented()
-    for name in named & parameters:
+    for name in named.intersection(parameters):
         assert plain(service.sent[name]) == plain(ARGUMENTS.get(name, name)), name
     assert service.key == ("idempotency_key" if "idempotency_key" in parameters else None)
     assert service.key or "IdempotencyKey" not in str(service.operation["parameters"])
@@ -144,3 +153,21 @@ def test_every_resource_of_the_client_is_listed() -> None:
     """`with_options` drops the resources of this list from the copy."""
     properties = {name for name, member in vars(BookingClient).items() if hasattr(member, "attrname")}
     assert properties == sync_client._RESOURCES
+
+
+PAIRS = [(name, name.replace("iterate_", "").replace("iterate", "list")) for name in METHODS if ".iterate" in name]
+
+
+@pytest.mark.parametrize(("iterate", "one_page"), PAIRS)
+def test_an_iterator_has_the_filters_of_its_list(iterate: str, one_page: str) -> None:
+    filters = {*parameters_of(METHODS[iterate])} - {"page_size", "max_items"}
+    assert filters == {*parameters_of(METHODS[one_page])} - {"limit"}
+
+
+@pytest.mark.parametrize("name", [name for pair in PAIRS for name in pair])
+def test_a_list_refuses_an_argument_that_it_does_not_have(name: str) -> None:
+    service = Service()
+    ids = [parameter for parameter in parameters_of(METHODS[name]) if parameter in ("endpoint_id", "gift_card_id")]
+    required = {"date_from": BEGIN.date()} if name.startswith("availability") else {}
+    with pytest.raises(TypeError, match=r"unexpected .*colour"):
+        service.methods()[name](*ids[:1], colour="red", **required)

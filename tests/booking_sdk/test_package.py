@@ -51,7 +51,8 @@ BookingQuote BookingRefusal Hold HoldStatus
 ExperienceTexts
 AnyBookingEvent AnyCustomerEvent AnyGiftCardEvent BookingEventType BookingStatusParam CustomerEventType
 DeliveryStatusParam DepartureEventType EndpointStatusParam FollowEvents GiftCardEventType GiftCardStatusParam
-IterateEvents ListEvents
+IterateBookings IterateCustomers IterateDeliveries IterateEvents IterateExperiences IterateGiftCards IterateItems
+ListBookings ListCustomers ListDeliveries ListEvents ListExperiences ListGiftCards ListItems
 PaymentParam RecoverableStatusParam RefundParam ResourceTypeParam SandboxCardParam SortOrder
 SandboxCard SandboxClock SandboxDue SandboxMail SandboxPayment SandboxPaymentStatus SandboxStatus
 """.split()

@@ -1,16 +1,17 @@
 # Generated from booking_sdk/resources/customers.py by `make sync-client`. Do not edit.
 """Customer records: list, get and create."""
 
+from typing import Unpack
 from uuid import UUID
 
 from booking_core.models.customers import Customer
-from booking_sdk._page_iterator import PageIterator
+from booking_sdk._lists import list_spec, page_iterator
 from booking_sdk._parse import parser_for
 from booking_sdk._sync._base_client import APIResource
 from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
-from booking_sdk.params import SortOrder
+from booking_sdk.params import IterateCustomers, ListCustomers
 from booking_sdk.request import get, path_segment, post_with_key, without_none
 
 
@@ -18,48 +19,22 @@ from booking_sdk.request import get, path_segment, post_with_key, without_none
 class Customers(APIResource):
     """Customer records, unique by e-mail address. Reading needs `customers:read`, creating `customers:write`."""
 
-    def list(
-        self,
-        *,
-        email: str | None = None,
-        limit: int = 25,
-        order: SortOrder = "desc",
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> Page[Customer]:
+    def list(self, **arguments: Unpack[ListCustomers]) -> Page[Customer]:
         """List one page of customers, by creation time.
 
         Args:
-            email: Only the customer with this address, ignoring case.
-            limit: The page size, from 1 to 100.
-            order: `asc` for the oldest first.
-            starting_after: The `next_cursor` of the page before.
-            options: Settings for this call.
+            **arguments: Filters and paging, see `ListCustomers`.
         """
-        query = {"email": email, "limit": limit, "order": order, "starting_after": starting_after}
-        spec = get("customers", query=query, options=options)
+        spec = list_spec(ListCustomers, "customers", arguments=arguments)
         return fetch_page(self._client, spec, Customer, Page)
 
-    def iterate(
-        self,
-        *,
-        order: SortOrder = "desc",
-        page_size: int = 100,
-        max_items: int | None = None,
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> Paginator[Customer]:
+    def iterate(self, **arguments: Unpack[IterateCustomers]) -> Paginator[Customer]:
         """Iterate over all customers, by creation time.
 
         Args:
-            order: `asc` for the oldest first.
-            page_size: The number of customers per request, from 1 to 100.
-            max_items: The maximum number of customers.
-            starting_after: The `cursor` of an earlier iterator.
-            options: Settings for each request.
+            **arguments: Filters and paging, see `IterateCustomers`.
         """
-        query = {"order": order, "starting_after": starting_after}
-        pages = PageIterator([get("customers", query=query, options=options)], page_size, max_items)
+        pages = page_iterator(IterateCustomers, "customers", arguments=arguments)
         return Paginator(self._client, pages, Customer)
 
     def get(self, customer_id: str | UUID, *, options: RequestOptions | None = None) -> Customer:
