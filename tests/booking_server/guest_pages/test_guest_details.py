@@ -356,7 +356,7 @@ def test_the_signature_is_compared_again_beside_the_card(api: Api, monkeypatch: 
     forgery = forged(path.rpartition("/")[2])[0]
     content = base64.urlsafe_b64decode(forgery)
     (card,) = api.world.rows(tables.gift_cards)
-    opened = Opened(api.world.org, card["id"], GIFT_CARD_PURPOSE, content[:32], content[32:])
+    opened = Opened(api.world.org, card["id"], 0, GIFT_CARD_PURPOSE, content[:32], content[32:])
     monkeypatch.setattr(views, "open_token", lambda *_: opened)
     with pytest.raises(NotFound):
         api.world.database.read(lambda tx: views.open_gift_card_link(tx, api.world.installation, forgery))
