@@ -116,7 +116,7 @@ def network_of(text: str) -> str:
 # Callers -------------------------------------------------------------------------------------------------------------
 
 
-class SeenKeys:
+class KnownKeys:
     """The latest API keys that were valid when this process last looked, as numbers that do not show them.
 
     The database decides for each request whether its key is valid. This only decides whether a look-up is worth a
@@ -126,26 +126,26 @@ class SeenKeys:
     def __init__(self, size: int = _KEYS_MAX) -> None:
         self._size = size
         self._lock = threading.Lock()
-        self._seen: dict[int, str] = {}
+        self._organizations: dict[int, str] = {}
         """The organization of each key."""
 
     def __contains__(self, key: str) -> bool:
-        return hash(key) in self._seen
+        return hash(key) in self._organizations
 
     def organization_of(self, key: str) -> str | None:
-        """Return the organization that the key belonged to, or None for a key that was not seen."""
-        return self._seen.get(hash(key))
+        """Return the organization that the key belonged to, or None for a key that is not known."""
+        return self._organizations.get(hash(key))
 
     def note(self, key: str, organization_id: str | None) -> None:
         """Remember the organization of a valid key, and forget a key that is not valid, which has none."""
         number = hash(key)
         if organization_id is None:
-            self._seen.pop(number, None)
-        elif number not in self._seen:
+            self._organizations.pop(number, None)
+        elif number not in self._organizations:
             with self._lock:
-                if len(self._seen) >= self._size:
-                    self._seen = dict(list(self._seen.items())[self._size // 2 :])
-                self._seen[number] = organization_id
+                if len(self._organizations) >= self._size:
+                    self._organizations = dict(list(self._organizations.items())[self._size // 2 :])
+                self._organizations[number] = organization_id
 
 
 class Authenticator:
@@ -166,7 +166,7 @@ class Authenticator:
         self.limiter = limiter
         self._key_usage = key_usage
         self._rate_limit = rate_limit
-        self.seen_keys = SeenKeys()
+        self.known_keys = KnownKeys()
         self.look_ups = MemoryLimiter()
         """Counts look-ups of keys from addresses over their limit, and of wrong keys, in this process alone."""
 
@@ -181,7 +181,7 @@ class Authenticator:
 
     def known_organization(self, credentials: Credentials) -> str | None:
         """Return the organization of a key that was valid when it was last looked up, or None for any other key."""
-        return self.seen_keys.organization_of(credentials.key) if isinstance(credentials.key, str) else None
+        return self.known_keys.organization_of(credentials.key) if isinstance(credentials.key, str) else None
 
     def count_address(self, credentials: Credentials, kind: str = "address") -> None:
         """Count a request without a valid key against its address.
@@ -203,7 +203,7 @@ class Authenticator:
         key = credentials.key
         if isinstance(key, BookingError):
             return key
-        if self._rate_limit is None or key in self.seen_keys:
+        if self._rate_limit is None or key in self.known_keys:
             return None
         reading = self.limiter.peek(credentials.bucket(), ANONYMOUS)
         if not reading.retry_after_s or self._may_look_up(key, credentials.bucket()):
@@ -216,9 +216,9 @@ class Authenticator:
         callers = keys.identify_many(tx, texts, self._installation)
         for text, caller in zip(texts, callers, strict=True):
             if isinstance(caller, Caller):
-                self.seen_keys.note(text, caller.organization.id)
+                self.known_keys.note(text, caller.organization.id)
             else:
-                self.seen_keys.note(text, None)
+                self.known_keys.note(text, None)
                 self.look_ups.take(_bucket_of(text), LOOK_UPS_OF_WRONG_KEY)
         return callers
 

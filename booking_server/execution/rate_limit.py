@@ -59,10 +59,10 @@ Ask = tuple[str, RateLimit]
 """The name of a bucket, and its limit."""
 
 
-def _reading(limit: RateLimit, tokens: float, now: float, taken: bool) -> Reading:
+def _reading(limit: RateLimit, tokens: float, now: float, is_counted: bool) -> Reading:
     per_second = limit.requests / limit.seconds
     reset = math.ceil(now + (limit.requests - tokens) / per_second)
-    if taken:
+    if is_counted:
         return Reading(limit.requests, int(tokens), reset)
     return Reading(limit.requests, int(tokens), reset, max(1, math.ceil((1 - tokens) / per_second)))
 
@@ -83,12 +83,12 @@ class MemoryLimiter:
         now = self._now()
         with self._lock:
             tokens = self._tokens(name, limit, now)
-            taken = tokens >= 1
-            tokens -= taken
+            is_counted = tokens >= 1
+            tokens -= is_counted
             if len(self._buckets) >= _BUCKETS_MAX and name not in self._buckets:
                 self._forget_oldest()
             self._buckets[name] = tokens, now
-        return _reading(limit, tokens, now, taken)
+        return _reading(limit, tokens, now, is_counted)
 
     def take_many(self, asks: Sequence[Ask]) -> list[Reading]:
         """Take one token for each request of a batch, in order; a reading with `retry_after_s` where there was none."""
@@ -187,9 +187,9 @@ class RedisLimiter:
     def _readings(self, asks: Sequence[Ask], takes: int) -> list[Reading]:
         names = [f"booking:rate:{name}" for name, _ in asks]
         limits = [number for _, limit in asks for number in (limit.requests, limit.seconds)]
-        now, *found = map(float, self._script(names, [takes, *limits]).split())
-        pairs = zip(asks, found[::2], found[1::2], strict=True)
-        return [_reading(limit, tokens, now, bool(taken)) for (_, limit), taken, tokens in pairs]
+        now, *states = map(float, self._script(names, [takes, *limits]).split())
+        buckets = zip(asks, states[::2], states[1::2], strict=True)
+        return [_reading(limit, tokens, now, bool(is_counted)) for (_, limit), is_counted, tokens in buckets]
 
 
 Limiter = MemoryLimiter | RedisLimiter

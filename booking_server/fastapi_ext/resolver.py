@@ -128,7 +128,7 @@ class CallPlan:
         """Resolve the dependencies and call the path operation, all of them plain functions, in this thread.
 
         Args:
-            given: the results of the dependencies that are given.
+            provided: the results of those dependencies that are not called.
 
         Raises:
             Malformed: with each fault of the parameters and the body.

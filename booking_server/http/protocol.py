@@ -413,15 +413,15 @@ def _body_length(headers: Sequence[Field], version: str) -> int | None:
     Raises:
         Malformed: the host is missing or ambiguous, or the body has another transfer coding.
     """
-    found = [(name, value.strip()) for name, value in headers if name in _CHECKED_FIELDS]
-    hosts = [value for name, value in found if name == b"host"]
+    fields = [(name, value.strip()) for name, value in headers if name in _CHECKED_FIELDS]
+    hosts = [value for name, value in fields if name == b"host"]
     is_absent = not hosts and version == "1.0"  # as health checks of load balancers are
     if not is_absent and (len(hosts) != 1 or not _HOST.fullmatch(hosts[0])):
         reason: ErrorReason = "required" if not hosts else "repeated" if len(hosts) > 1 else "wrong_format"
         raise Malformed.at("Host", "must be sent exactly once, with a valid value", reason)
-    codings = [value.lower() for name, value in found if name == b"transfer-encoding"]
+    codings = [value.lower() for name, value in fields if name == b"transfer-encoding"]
     if not codings:
-        return next((int(value) for name, value in found if name == b"content-length"), 0)
+        return next((int(value) for name, value in fields if name == b"content-length"), 0)
     if version == "1.0" or codings != [b"chunked"]:
         raise Malformed.at("Transfer-Encoding", "must be chunked, alone, and sent by HTTP/1.1", "not_allowed")
     return None

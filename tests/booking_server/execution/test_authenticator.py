@@ -13,7 +13,7 @@ from booking_core.base.errors import Unavailable
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.organizations import keys
-from booking_server.execution.authenticator import KeyUsage, SeenKeys, network_of, unmapped
+from booking_server.execution.authenticator import KeyUsage, KnownKeys, network_of, unmapped
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def client_of(loop: SteppedLoop, peer: tuple[object, ...]) -> object:
 
 
 def test_keys_that_worked_are_remembered_and_not_kept() -> None:
-    seen = SeenKeys(4)
+    seen = KnownKeys(4)
     seen.note("svc_good", "an organization")
     seen.note("svc_bad", None)
     assert ("svc_good" in seen, "svc_bad" in seen, "svc_other" in seen) == (True, False, False)
@@ -61,10 +61,10 @@ def test_keys_that_worked_are_remembered_and_not_kept() -> None:
 
 
 def test_no_more_than_so_many_keys_are_remembered() -> None:
-    seen = SeenKeys(4)
+    seen = KnownKeys(4)
     for number in range(100):
         seen.note(f"svc_{number}", "an organization")
-        assert len(seen._seen) <= 4
+        assert len(seen._organizations) <= 4
         assert f"svc_{number}" in seen
 
 
