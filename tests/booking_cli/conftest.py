@@ -40,8 +40,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Modules that run SQL, or processes that depend on the database, are marked `both_databases`.
     """
+    folder = str(Path(__file__).parent)
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("both_databases") is None:
+        if str(item.path).startswith(folder) and item.get_closest_marker("both_databases") is None:
             item.add_marker(pytest.mark.one_database)
 
 

@@ -6,6 +6,7 @@ are idle.
 """
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Protocol, TypeVar
@@ -37,8 +38,12 @@ ItemT = TypeVar("ItemT", bound=Item)
 
 def is_slow(item: Item) -> bool:
     """Return whether the test belongs to a slow module."""
-    module = PurePosixPath(_module(item))
-    return any(module.is_relative_to(slow) for slow in SLOW)
+    return _is_slow(_module(item))
+
+
+@cache
+def _is_slow(module: str) -> bool:
+    return any(PurePosixPath(module).is_relative_to(slow) for slow in SLOW)
 
 
 def slow_first(items: Sequence[ItemT], shares: int) -> list[ItemT]:

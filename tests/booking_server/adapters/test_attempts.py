@@ -147,21 +147,10 @@ def test_a_lost_request_waits_like_any_failed_attempt(hooks: Hooks, settings: An
     assert len(receiver.requests) == 2
 
 
-@pytest.mark.parametrize(
-    ("said", "kept"),
-    [
-        (b"thank you", "thank you"),
-        ("søndag 🛶".encode(), "søndag 🛶"),
-        (b"a\0b\x07\xff\xfe", "a\ufffdb\ufffd\ufffd\ufffd"),
-        (b"\xed\xa0\x80", "\ufffd\ufffd\ufffd"),
-        (b"x" * 70_000, "x" * 1024),
-        ("🛶".encode() * 2000, "🛶" * 1024),
-    ],
-)
 @pytest.mark.parametrize("status", [200, 500])
-def test_the_response_of_a_receiver_is_in_the_log(
-    hooks: Hooks, settings: Any, receive: Any, status: int, said: bytes, kept: str
-) -> None:
+def test_the_response_of_a_receiver_is_in_the_log(hooks: Hooks, settings: Any, receive: Any, status: int) -> None:
+    said, excerpt = b"a\0b\x07\xff\xfe" + "🛶".encode() * 2000, "a\ufffdb\ufffd\ufffd\ufffd" + "🛶" * 1018
+
     def handle(call: Any) -> None:
         call.read()
         call.send(b"HTTP/1.1 %d Said\r\nContent-Length: %d\r\n\r\n" % (status, len(said)))
@@ -179,4 +168,4 @@ def test_the_response_of_a_receiver_is_in_the_log(
 
     asyncio.run(main())
     (attempt,) = hooks.attempts()
-    assert (attempt["response_status"], attempt["response_excerpt"]) == (status, kept)
+    assert (attempt["response_status"], attempt["response_excerpt"]) == (status, excerpt)

@@ -634,6 +634,7 @@ def test_the_excerpt_does_not_depend_on_the_packets_of_the_body(
         (b"a\0b\x1b[31m\xff", "a\ufffdb\ufffd[31m\ufffd"),
         (b"\x89PNG\r\n\x1a\n\0\0", "\ufffdPNG  \ufffd \ufffd\ufffd"),
         (b"\xc3", "\ufffd"),
+        (b"\xed\xa0\x80", "\ufffd\ufffd\ufffd"),
         ("\u202eabc\ud7ff".encode(), "\ufffdabc\ufffd"),
         (b"x" * 5000, "x" * 1024),
         ("🛶".encode() * 5000, "🛶" * 1024),
