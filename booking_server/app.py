@@ -23,7 +23,7 @@ from booking_core.models.limits import API_VERSION
 from booking_core.payments import stripe_accounts
 from booking_core.upkeep import secret_keys
 from booking_server import interpreter, refusals
-from booking_server.api.middleware import STATE, RequestContextMiddleware, RequestLog, RequestObserver
+from booking_server.api.middleware import STATE, RequestContextMiddleware
 from booking_server.api.openapi import data, document
 from booking_server.api.routers import ROUTERS
 from booking_server.execution.authenticator import FLUSH_S
@@ -31,15 +31,16 @@ from booking_server.execution.rate_limit import Limiter
 from booking_server.execution.service import Service
 from booking_server.fastapi_ext.routes import RouteTable
 from booking_server.guest_pages.router import router as guest_pages
-from booking_server.http.admission import Admission, AdmissionMiddleware
 from booking_server.monitoring.app import listen, serving
 from booking_server.monitoring.app import router as monitoring
 from booking_server.monitoring.exposition import processes_folder
 from booking_server.monitoring.health import announced
 from booking_server.monitoring.monitor import Monitor, ProcessMonitor
+from booking_server.monitoring.observer import RequestLog, RequestObserver
 from booking_server.reference import router as reference
 from booking_server.stripe_webhooks import router as stripe_webhooks
 from booking_server.tracing import open_tracing
+from booking_server.transport.admission import Admission, AdmissionMiddleware
 from booking_server.worker.notifier import open_notifier
 from booking_server.worker.process import running_worker
 

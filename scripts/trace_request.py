@@ -68,7 +68,7 @@ def served(url: str) -> Iterator[tuple[int, str, str]]:
     departure, key = world.departure(world.experience(), seats=100), world.key()
     app = create_app(Settings(database_url=url, secret_key=SECRET, rate_limit=None), database=database)
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        protocol = "booking_server.http.protocol:HttpProtocol"
+        protocol = "booking_server.transport.protocol:HttpProtocol"
         server = uvicorn.Server(uvicorn.Config(app, http=protocol, ws="none", log_level="error"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

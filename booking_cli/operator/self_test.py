@@ -45,7 +45,7 @@ from booking_core.organizations import keys
 from booking_core.upkeep import doctor
 from booking_sdk import APIConnectionError, APIStatusError, BookingClient, BookingError
 from booking_server.app import create_app
-from booking_server.http.protocol import HttpProtocol
+from booking_server.transport.protocol import HttpProtocol
 from webhook_verify import Verifier, WebhookVerificationError
 
 log = logging.getLogger("booking.demo")

@@ -205,7 +205,7 @@ def run_server(
             workers=workers,
             reload=reload,
             loop="asyncio" if sys.platform == "win32" else "uvloop",
-            http="booking_server.http.protocol:HttpProtocol",
+            http="booking_server.transport.protocol:HttpProtocol",
             ws="none",
             lifespan="on",
             log_config=log_config,

@@ -1,5 +1,5 @@
-"""The route class of the API. FastAPI declares and documents the path operations; for those of an `ApiRoute` three
-things differ, each in its module.
+"""The route class of the API. FastAPI declares and documents the path operations. For operations of an `ApiRoute`,
+three things differ, each in its module.
 
 `routes`: finding and running an operation
     FastAPI asks one route after the other whether it matches. `RouteTable`, the first route of the application, finds

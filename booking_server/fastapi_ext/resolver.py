@@ -128,7 +128,7 @@ class CallPlan:
         """Resolve the dependencies and call the path operation, all of them plain functions, in this thread.
 
         Args:
-            provided: the results of those dependencies that are not called.
+            provided: the results of dependencies that are not called.
 
         Raises:
             Malformed: with each fault of the parameters and the body.

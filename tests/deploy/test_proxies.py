@@ -8,7 +8,7 @@ import pytest
 from booking_cli.operator import service
 from booking_core.models.limits import REQUEST_BODY_BYTES_MAX, REQUEST_HEAD_BYTES_MAX
 from booking_server.adapters import stripe_intents
-from booking_server.http.protocol import Deadlines
+from booking_server.transport.protocol import Deadlines
 
 PROXIES = Path(__file__).parents[2] / "deploy" / "proxies"
 _UNITS = {"": 1, "k": 1024, "KB": 1000}

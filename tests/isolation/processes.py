@@ -34,7 +34,7 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
     [
         "booking_server.app",
-        "booking_server.http.protocol",
+        "booking_server.transport.protocol",
         "booking_server.adapters.stripe",
         "booking_cli.operator.server_app",
         "psycopg",
@@ -89,7 +89,7 @@ def _serve(settings: Settings, log: str, plants: Sequence[Plant], control: Conne
     config = uvicorn.Config(
         create_app(settings, worker=True),
         loop="uvloop",
-        http="booking_server.http.protocol:HttpProtocol",
+        http="booking_server.transport.protocol:HttpProtocol",
         ws="none",
         lifespan="on",
         log_config=None,

@@ -12,7 +12,7 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from booking_server.http.protocol import UNREAD_BYTES_MAX, HttpProtocol
+from booking_server.transport.protocol import UNREAD_BYTES_MAX, HttpProtocol
 
 _TURNS = 12
 """Iterations of the loop, enough to handle one piece of bytes."""

@@ -35,7 +35,7 @@ _LOADED = (
     "booking_core.base.settings",
     "booking_sdk",
     "booking_server.app",
-    "booking_server.http.protocol",
+    "booking_server.transport.protocol",
     "booking_server.monitoring.app",
     "booking_server.worker.process",
     "httpx",

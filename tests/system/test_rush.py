@@ -18,7 +18,7 @@ from booking_core.db import tables
 from booking_server import app
 from booking_server.execution import service as execution
 from booking_server.execution.creations import Creations
-from booking_server.http.admission import Admission
+from booking_server.transport.admission import Admission
 
 BUYERS = 200
 MIXED = [1 + number % 6 for number in range(BUYERS)]

@@ -17,10 +17,11 @@ from booking_cli.operator.logs import JsonLines
 from booking_core.base.errors import Unavailable
 from booking_core.base.settings import SettingError, Settings
 from booking_core.models.scopes import Scope
-from booking_server.api.middleware import STATE, UNAVAILABLE_MAX, RequestLog, RequestObserver
+from booking_server.api.middleware import STATE
 from booking_server.app import create_app
-from booking_server.http.protocol import HttpProtocol
 from booking_server.monitoring.exposition import render
+from booking_server.monitoring.observer import UNAVAILABLE_MAX, RequestLog, RequestObserver
+from booking_server.transport.protocol import HttpProtocol
 
 Lines = Callable[[], list[dict[str, Any]]]
 

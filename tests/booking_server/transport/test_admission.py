@@ -18,8 +18,8 @@ from booking_core.organizations import keys
 from booking_server.api.middleware import RequestContextMiddleware
 from booking_server.app import create_app
 from booking_server.execution.authenticator import Credentials
-from booking_server.http import admission as rules
-from booking_server.http.admission import PLACES_MAX, WITHOUT_KEY, Admission, AdmissionMiddleware
+from booking_server.transport import admission as rules
+from booking_server.transport.admission import PLACES_MAX, WITHOUT_KEY, Admission, AdmissionMiddleware
 
 LATE_S = rules.LATE_FOR_S
 ON_TIME_S = 0.0

@@ -14,7 +14,7 @@ from support.connections import Connection, Response, SteppedLoop, echo, parsed,
 
 from booking_core.models.limits import REQUEST_FIELDS_MAX, REQUEST_HEAD_BYTES_MAX
 from booking_server.fastapi_ext.requests import read_body
-from booking_server.http.protocol import LINGER_BYTES_MAX
+from booking_server.transport.protocol import LINGER_BYTES_MAX
 
 GET = b"GET /a?b=c HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /p HTTP/1.1\r\nHost: x\r\n"

@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 import uvloop
 
-from booking_server.http.protocol import Deadlines, HttpProtocol
+from booking_server.transport.protocol import Deadlines, HttpProtocol
 
 
 async def _hello(scope: Any, receive: Any, send: Any) -> None:
