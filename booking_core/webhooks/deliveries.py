@@ -19,7 +19,7 @@ from booking_core.records.events import NewEvent
 from booking_core.webhooks import following, log, rules, store
 from booking_core.webhooks.rules import DeliveryRow, EndpointRow
 
-Delivery = dict[str, Any]
+PresentedDelivery = dict[str, Any]
 
 PING_MESSAGE = "This is a test."
 NOT_DEAD = "Only a dead delivery is retried. To send the event of any other now, use redeliver with its event_id."
@@ -49,7 +49,7 @@ def find(
     after = None
     if page.starting_after is not None:
         after = cursors.decode_sequence(caller.secret_keys, binding, page.starting_after)
-    rules.found(store.get(tx, organization_id, endpoint_id))
+    rules.existing(store.get(tx, organization_id, endpoint_id))
     query = _Query(page.order, after, page.limit + 1, status, event_type, recovery_id)
     placed = (
         _merge(tx, organization_id, endpoint_id, query)
@@ -120,13 +120,13 @@ def _by_event(tx: Tx, organization_id: str, endpoint_id: str, event_id: str, que
     return [(0, row)] if row is not None and query.has(row) else []
 
 
-def get(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Delivery:
+def get(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> PresentedDelivery:
     """Return one delivery, by its own id or by the id of any of its attempts.
 
     Raises:
         NotFound: the endpoint has no such delivery, or the organization no such endpoint.
     """
-    rules.found(store.get(tx, caller.organization.id, endpoint_id))
+    rules.existing(store.get(tx, caller.organization.id, endpoint_id))
     row = _get(tx, caller.organization.id, endpoint_id, delivery_id)
     if row is None:
         raise NotFound
@@ -155,7 +155,7 @@ def count(tx: Tx, actor: Actor, *, since: int) -> list[dict[str, Any]]:
     ]
 
 
-def send_test(tx: Tx, caller: Caller, endpoint_id: str) -> Delivery:
+def send_test(tx: Tx, caller: Caller, endpoint_id: str) -> PresentedDelivery:
     """Queue a `ping` for one endpoint (decision W4).
 
     It is a delivery like any other while the endpoint is enabled. A disabled endpoint gets a single attempt, which does
@@ -165,7 +165,7 @@ def send_test(tx: Tx, caller: Caller, endpoint_id: str) -> Delivery:
         NotFound: the organization has no such endpoint.
     """
     organization, at = caller.organization, caller.at
-    endpoint = rules.found(store.lock(tx, organization.id, endpoint_id))
+    endpoint = rules.existing(store.lock(tx, organization.id, endpoint_id))
     message = orjson.dumps({"message": PING_MESSAGE, "endpoint_id": endpoint_id})
     _, last = events.lock_sequences(tx, {organization.id: (0, 1)})[organization.id]
     event_id = events.append(tx, organization, NewEvent(EventType.PING, None, message), sequence=last + 1, at=at)
@@ -182,7 +182,7 @@ def send_test(tx: Tx, caller: Caller, endpoint_id: str) -> Delivery:
     return rules.present_delivery(row, organization.zone)
 
 
-def retry(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Delivery:
+def retry(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> PresentedDelivery:
     """Queue a dead delivery for one more attempt (decision W5).
 
     Raises:
@@ -191,7 +191,7 @@ def retry(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Deliver
         Conflict: `delivery_not_dead`, `endpoint_not_enabled`.
     """
     organization = caller.organization
-    endpoint = rules.found(store.lock(tx, organization.id, endpoint_id))
+    endpoint = rules.existing(store.lock(tx, organization.id, endpoint_id))
     row = store.lock_delivery(tx, organization.id, endpoint_id, delivery_id)
     row = row or log.get_event(tx, organization.id, endpoint_id, delivery_id)
     if row is None:
@@ -205,7 +205,7 @@ def retry(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Deliver
     return rules.present_delivery(row, organization.zone)
 
 
-def redeliver(tx: Tx, caller: Caller, endpoint_id: str, request: DeliveryRedeliver) -> Delivery:
+def redeliver(tx: Tx, caller: Caller, endpoint_id: str, request: DeliveryRedeliver) -> PresentedDelivery:
     """Queue the delivery of an event to an endpoint, also if it succeeded before or is of a type that the endpoint does
     not subscribe to, and return it. A delivery that waits for its next attempt is due at once. A delivery that is due
     or in flight is returned unchanged.
@@ -219,7 +219,7 @@ def redeliver(tx: Tx, caller: Caller, endpoint_id: str, request: DeliveryRedeliv
         Unprocessable: `unknown_event`, also of a purged event; `event_about_endpoint` or `ping`.
     """
     organization = caller.organization
-    endpoint = rules.found(store.lock(tx, organization.id, endpoint_id))
+    endpoint = rules.existing(store.lock(tx, organization.id, endpoint_id))
     rules.check_enabled(endpoint)
     event = _redeliverable(tx, caller, endpoint, request.event_id)
     # From here on no worker makes a row of the event.

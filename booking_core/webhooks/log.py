@@ -164,7 +164,7 @@ def _rows(order: Order, by_status: bool, by_recovery: bool) -> Statement:
         status = [d.status == bindparam("status", type_=Text)] if by_status else []
         recovery = [d.recovery_id == bindparam("recovery_id", type_=Id)] if by_recovery else []
         scan = (
-            select(*store.SHOWN, d.event_sequence)
+            select(*store.DELIVERY_COLUMNS, d.event_sequence)
             .where(
                 *own(deliveries),
                 *status,
@@ -176,9 +176,7 @@ def _rows(order: Order, by_status: bool, by_recovery: bool) -> Statement:
             .order_by(_in_order(order, d.event_sequence))
             .limit(_limit)
         )
-        page = merged(dialect, of, deliveries, scan, order, ()).subquery("page")
-        columns = [page.c[column.name] for column in store.SHOWN]
-        return select(page.c.event_sequence, *columns, store.attempts_of(page).label("attempts"))
+        return merged(dialect, of, deliveries, scan, order, ())
 
     return Statement(build)
 
@@ -206,7 +204,9 @@ def find_rows(
         status=status,
         recovery_id=recovery_id,
     )
-    return [(sequence, DeliveryRow._make(columns)) for sequence, *columns in rows]
+    sequences = [row[-1] for row in rows]
+    page = store.with_attempts(tx, organization_id, [DeliveryRow(*row[:-1]) for row in rows])
+    return list(zip(sequences, page, strict=True))
 
 
 # One delivery ----------------------------------------------------------------------------------------------------

@@ -1,98 +1,85 @@
 """The SQL of leased deliveries: it locks them, finds and defers those whose lease has expired, and settles them."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Integer, bindparam, case, select, true, update
+from sqlalchemy import BigInteger, Integer, Table, bindparam, case, select, update
 from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
 from booking_core.base.clock import MINUTE
 from booking_core.base.context import Organization
-from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import Statement, as_json, now_us, rows_parameter
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, as_json, in_rows, now_us
 from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints
 from booking_core.db.tables import organizations as organization_table
 from booking_core.db.unit_of_work import Update
 from booking_core.webhooks import rules, store
 from booking_core.webhooks.rules import EndpointRow, LeasedDelivery
 
-Key = tuple[str, str, str]
+DeliveryKey = tuple[str, str, str]
 """(organization id, endpoint id, delivery id)."""
 _KEY: dict[str, Any] = {"organization_id": Id, "endpoint_id": Id, "id": Id}
 
 # Locking ---------------------------------------------------------------------------------------------------------
 
 _LEASED = tuple(deliveries.c[name] for name in LeasedDelivery._fields)
-_ENDPOINT_AT = len(_LEASED)
-_ORGANIZATION_AT = _ENDPOINT_AT + len(EndpointRow._fields)
-_AT = _ORGANIZATION_AT + len(fields(Organization))
+_OF_ENDPOINT = (webhook_endpoints.c.organization_id, *store.ENDPOINT_COLUMNS)
 
 
-def _lock(dialect: Dialect, *, skip_locked: bool) -> Any:
-    """Return the statement that locks the deliveries, each with its endpoint, and reads their organizations.
+def _locking(table: Table, columns: Sequence[Any], key: str) -> tuple[Statement, Statement]:
+    """Return the statements that lock the rows with that key of the parameter `keys`, and those of them that no other
+    transaction has locked.
 
-    On PostgreSQL LATERAL leaves the planner no choice. Row by row in the given order, each endpoint is locked before
-    its delivery: concurrent transactions wait for each other and never deadlock. Each row is found by its own key; for
-    a join the planner would scan the whole log of an organization that has sent little.
+    Endpoints are locked before their deliveries, and both in the order of their ids: concurrent transactions wait for
+    each other and never deadlock.
     """
-    keys = rows_parameter(dialect, "keys", _KEY)
-    endpoint = select(*store.ENDPOINT_COLUMNS).where(
-        webhook_endpoints.c.organization_id == keys.c.organization_id, webhook_endpoints.c.id == keys.c.endpoint_id
-    )
-    delivery = select(*_LEASED).where(
-        deliveries.c.organization_id == keys.c.organization_id, deliveries.c.id == keys.c.id
-    )
-    owner = select(*organizations.COLUMNS).where(organization_table.c.id == keys.c.organization_id)
-    if dialect.name == "sqlite":
-        return (
-            select(*_LEASED, *store.ENDPOINT_COLUMNS, *organizations.COLUMNS, now_us(dialect))
-            .select_from(keys)
-            .join(webhook_endpoints, endpoint.whereclause)
-            .join(deliveries, delivery.whereclause)
-            .join(organization_table, owner.whereclause)
+
+    def build(dialect: Dialect, *, skip_locked: bool) -> Any:
+        owner, row_id = table.c.organization_id, table.c.id
+        rows = select(*columns).where(
+            in_rows(dialect, owner, "keys", "organization_id"), in_rows(dialect, row_id, "keys", key)
         )
-    e = endpoint.with_for_update(key_share=True, skip_locked=skip_locked).lateral("e")
-    d = (
-        delivery.where(deliveries.c.endpoint_id == e.c.id)
-        .with_for_update(key_share=True, skip_locked=skip_locked)
-        .lateral("d")
+        return rows.order_by(owner, row_id).with_for_update(of=table, key_share=True, skip_locked=skip_locked)
+
+    return Statement(partial(build, skip_locked=False)), Statement(partial(build, skip_locked=True))
+
+
+LOCK_ENDPOINTS = _locking(webhook_endpoints, _OF_ENDPOINT, "endpoint_id")
+LOCK_DELIVERIES = _locking(deliveries, _LEASED, "id")
+ORGANIZATIONS = Statement(
+    lambda dialect: select(now_us(dialect), *organizations.COLUMNS).where(
+        in_rows(dialect, organization_table.c.id, "keys", "organization_id")
     )
-    o = owner.limit(1).lateral("o")
-    return select(*d.c, *e.c, *o.c, now_us(dialect)).select_from(keys).join(e, true()).join(d, true()).join(o, true())
+)
 
 
-LOCK = Statement(lambda dialect: _lock(dialect, skip_locked=False))
-LOCK_UNLOCKED = Statement(lambda dialect: _lock(dialect, skip_locked=True))
-
-
-@dataclass(slots=True)
-class LockedDeliveries:
+class LockedDeliveries(NamedTuple):
     """Locked deliveries with their endpoints and organizations, by (organization id, id)."""
 
-    at: int = 0
-    deliveries: dict[tuple[str, str], LeasedDelivery] = field(default_factory=dict)
-    endpoints: dict[tuple[str, str], EndpointRow] = field(default_factory=dict)
-    organizations: dict[str, Organization] = field(default_factory=dict)
-
-    def _add(self, row: Row) -> None:
-        delivery = LeasedDelivery._make(row[:_ENDPOINT_AT])
-        owner, endpoint = delivery.organization_id, store.endpoint_from_row(row[_ENDPOINT_AT:_ORGANIZATION_AT])
-        self.at = row[_AT]
-        self.deliveries[owner, delivery.id] = delivery
-        self.endpoints[owner, endpoint.id] = endpoint
-        if owner not in self.organizations:
-            self.organizations[owner] = organizations.from_row(row[_ORGANIZATION_AT:_AT])
+    at: int
+    deliveries: dict[tuple[str, str], LeasedDelivery]
+    endpoints: dict[tuple[str, str], EndpointRow]
+    organizations: dict[str, Organization]
 
 
-def lock(tx: Tx, keys: Iterable[Key], *, skip_locked: bool = False) -> LockedDeliveries:
-    """Lock the deliveries that still exist; with `skip_locked`, only those without another lock."""
-    locked = LockedDeliveries()
+def lock(tx: Tx, keys: Iterable[DeliveryKey], *, skip_locked: bool = False) -> LockedDeliveries:
+    """Lock the deliveries that still exist, after their endpoints; with `skip_locked`, only those without another
+    lock."""
     parameter = as_json(dict(zip(_KEY, key, strict=True)) for key in sorted(set(keys)))
-    for row in tx.all(LOCK_UNLOCKED if skip_locked else LOCK, keys=parameter):
-        locked._add(row)
-    return locked
+    endpoints = {
+        (owner, columns[0]): store.endpoint_from_row(columns)
+        for owner, *columns in tx.all(LOCK_ENDPOINTS[skip_locked], keys=parameter)
+    }
+    leased = map(LeasedDelivery._make, tx.all(LOCK_DELIVERIES[skip_locked], keys=parameter))
+    owners = tx.all(ORGANIZATIONS, keys=parameter)
+    return LockedDeliveries(
+        owners[0][0] if owners else 0,
+        {(row.organization_id, row.id): row for row in leased if (row.organization_id, row.endpoint_id) in endpoints},
+        endpoints,
+        {row[1]: organizations.from_row(row[1:]) for row in owners},
+    )
 
 
 # Expired leases --------------------------------------------------------------------------------------------------
@@ -111,7 +98,7 @@ EXPIRED = Statement(
 )
 
 
-def expired_leases(tx: Tx) -> list[Key]:
+def expired_leases(tx: Tx) -> list[DeliveryKey]:
     """Return the deliveries whose lease has expired: at most 500, the oldest first."""
     return [(owner, endpoint_id, row_id) for owner, endpoint_id, row_id in tx.all(EXPIRED, limit=RESCUE_BATCH)]
 
@@ -133,7 +120,7 @@ def _park(dialect: Dialect) -> Any:
 PARK = Statement(_park)
 
 
-def park(tx: Tx, key: Key) -> None:
+def park(tx: Tx, key: DeliveryKey) -> None:
     """Defer a delivery that cannot be rescued: it hides no other.
 
     Its number of expired leases shows it to the doctor: no rescued delivery keeps so many.

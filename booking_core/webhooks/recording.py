@@ -24,7 +24,7 @@ from booking_core.webhooks.rules import DeliveryState, EndpointHealth, EndpointR
 
 log = logging.getLogger("booking.webhooks")
 
-Key = tuple[str, str]
+RowKey = tuple[str, str]
 """(organization id, id of a delivery or an endpoint)."""
 
 
@@ -72,14 +72,14 @@ def record(
     batch.write()
 
 
-def _key(claimed: ClaimedDelivery) -> queue.Key:
+def _key(claimed: ClaimedDelivery) -> queue.DeliveryKey:
     return claimed.organization_id, claimed.endpoint_id, claimed.delivery_id
 
 
 def rescue_expired_leases(
     tx: Tx,
     *,
-    only: Sequence[queue.Key] | None = None,
+    only: Sequence[queue.DeliveryKey] | None = None,
     retry_delays_s: Sequence[int] = WEBHOOK_WAITS_S,
     jitter: Callable[[], float] = random.random,
 ) -> int:
@@ -143,7 +143,7 @@ class _Batch:
         self.ats = {owner: row.instant(locked.at) for owner, row in locked.organizations.items()}
         """The present instant of each organization."""
         self.endpoints = dict(locked.endpoints)
-        self.health: dict[Key, tuple[EndpointHealth, int]] = {}
+        self.health: dict[RowKey, tuple[EndpointHealth, int]] = {}
 
     def settle(self, result: DeliveryResult) -> None:
         """Keep the result of an attempt, and apply it to its delivery and its endpoint, unless another lease has
@@ -164,7 +164,7 @@ class _Batch:
     def _after_failure(self, delivery: LeasedDelivery) -> DeliveryState:
         return rules.after_failure(delivery, self._at(delivery), self.retry_delays_s, self.jitter())
 
-    def _assess(self, key: Key, error: AttemptError | None) -> None:
+    def _assess(self, key: RowKey, error: AttemptError | None) -> None:
         before, at = self.endpoints[key], self.ats[key[0]]
         if error is None:
             self.endpoints[key] = rules.endpoint_after_success(before, at)
@@ -212,7 +212,7 @@ class _Batch:
         self._enqueue_mails()
         self._log_ends(disabled)
 
-    def _write_deliveries(self, disabled: set[Key]) -> None:
+    def _write_deliveries(self, disabled: set[RowKey]) -> None:
         for settled in self.settled:
             delivery, state = settled.delivery, settled.state
             if (delivery.organization_id, delivery.endpoint_id) in disabled:
@@ -239,11 +239,11 @@ class _Batch:
                 columns = {name: getattr(row, name) for name in queue.HEALTH.sets}
                 self.tx.update(queue.HEALTH, organization_id=owner, id=endpoint_id, **columns)
 
-    def _new_events(self, disabled: Sequence[Key]) -> dict[str, list[NewEvent]]:
+    def _new_events(self, disabled: Sequence[RowKey]) -> dict[str, list[NewEvent]]:
         """Return the events to publish, by organization: failing endpoints, dead deliveries, disabled endpoints."""
         new_events: dict[str, list[NewEvent]] = {}
 
-        def add(key: Key, kind: EventType, **extra: Any) -> None:
+        def add(key: RowKey, kind: EventType, **extra: Any) -> None:
             new_events.setdefault(key[0], []).append(NewEvent(kind, key[1], self._present(key), extra))
 
         for key, (health, _) in sorted(self.health.items()):
@@ -263,7 +263,7 @@ class _Batch:
         """Return the deliveries whose last attempt has failed."""
         return [settled for settled in self.settled if settled.state.status == DeliveryStatus.DEAD]
 
-    def _present(self, key: Key) -> bytes:
+    def _present(self, key: RowKey) -> bytes:
         zone = self.locked.organizations[key[0]].zone
         return orjson.dumps(rules.present(self.endpoints[key], zone, self.ats[key[0]]))
 
@@ -272,7 +272,7 @@ class _Batch:
             if hours >= rules.WARNINGS_HOURS[0] and self.locked.organizations[owner].notify_staff:
                 _enqueue_mail(self.tx, owner, self.endpoints[owner, endpoint_id], health, hours, self.ats[owner])
 
-    def _log_ends(self, disabled: Sequence[Key]) -> None:
+    def _log_ends(self, disabled: Sequence[RowKey]) -> None:
         """Log dead deliveries and disabled endpoints for the operator, by their ids: a URL may hold a secret."""
         for dead in self._dead():
             _log_dead(dead.delivery, dead.state, dead.last)

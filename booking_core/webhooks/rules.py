@@ -152,7 +152,7 @@ def _live_ends(row: EndpointRow, at: int) -> list[int]:
     return sorted(end for end in ends if end > at)
 
 
-def found(row: EndpointRow | None) -> EndpointRow:
+def existing(row: EndpointRow | None) -> EndpointRow:
     """Return the endpoint.
 
     Raises:
@@ -237,6 +237,19 @@ def event_ids_of(delivery_id: str) -> tuple[str, str]:
     return str(uuid.UUID(instant + "0" * rest)), str(uuid.UUID(instant + "f" * rest))
 
 
+class AttemptRow(NamedTuple):
+    """An attempt as it is read."""
+
+    id: str
+    number: int
+    trigger: str
+    started_at: int
+    duration_ms: int | None
+    response_status: int | None
+    response_excerpt: str | None
+    error: str | None
+
+
 class DeliveryRow(NamedTuple):
     """A delivery as it is read."""
 
@@ -258,8 +271,8 @@ class DeliveryRow(NamedTuple):
     last_error: str | None = None
     recovery_id: str | None = None
     """The last recovery that queued it again."""
-    attempts: str | None = None
-    """JSON arrays separated by commas, in any order. Each has the values of ATTEMPT."""
+    attempts: tuple[AttemptRow, ...] = ()
+    """The oldest first."""
 
 
 def new_delivery(
@@ -288,8 +301,7 @@ def new_delivery(
 
 def is_waiting(row: DeliveryRow, at: int) -> bool:
     """Return whether a queued delivery waits for its next attempt: its last one has ended."""
-    attempts = _attempts(row)
-    return bool(attempts) and attempts[-1]["duration_ms"] is not None and (row.next_attempt_at or 0) > at
+    return bool(row.attempts) and row.attempts[-1].duration_ms is not None and (row.next_attempt_at or 0) > at
 
 
 def failed(row: DeliveryRow, reason: FailureReason, at: int) -> DeliveryRow:
@@ -300,11 +312,11 @@ def failed(row: DeliveryRow, reason: FailureReason, at: int) -> DeliveryRow:
     )
 
 
-ATTEMPT = ("id", "number", "trigger", "started_at", "duration_ms", "response_status", "response_excerpt", "error")
-
-
 def present_delivery(row: DeliveryRow, zone: Zone) -> dict[str, Any]:
-    """Return the delivery with its attempts, oldest first. A queued one has no failure reason (see `is_manual`)."""
+    """Return the delivery with its attempts.
+
+    A queued one has no failure reason. In its row it keeps one after a retry: a client asked for its next attempt.
+    """
     iso = partial(_iso, zone)
     return {
         "id": row.id,
@@ -321,22 +333,10 @@ def present_delivery(row: DeliveryRow, zone: Zone) -> dict[str, Any]:
         "completed_at": iso(row.completed_at),
         "last_response_status": row.last_response_status,
         "last_error": row.last_error,
-        "attempts": [attempt | {"started_at": zone.iso(attempt["started_at"])} for attempt in _attempts(row)],
+        "attempts": [attempt._asdict() | {"started_at": zone.iso(attempt.started_at)} for attempt in row.attempts],
         "created_at": zone.iso(row.created_at),
         "updated_at": zone.iso(row.updated_at),
     }
-
-
-def _attempts(row: DeliveryRow) -> list[dict[str, Any]]:
-    """Return the attempts, the oldest first."""
-    attempts = sorted(orjson.loads(f"[{row.attempts or ''}]"), key=lambda values: values[1])
-    return [dict(zip(ATTEMPT, values, strict=True)) for values in attempts]
-
-
-def is_manual(failure_reason: str | None) -> bool:
-    """Return whether a client asked for the next attempt of a queued delivery: a retry queues a dead delivery and keeps
-    its failure reason."""
-    return failure_reason is not None
 
 
 # State after an attempt ------------------------------------------------------------------------------------------

@@ -1,29 +1,18 @@
 """The SQL of endpoints, their secrets and single deliveries. The delivery log is in `log`, the SQL of the worker in
 `claiming` and `queue`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Text,
-    bindparam,
-    cast,
-    delete,
-    func,
-    literal_column,
-    select,
-)
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy import ColumnElement, Text, bindparam, cast, delete, func, literal_column, select
+from sqlalchemy.engine import Dialect
 
-from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import Statement, as_json, in_rows
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
 from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints, webhook_secrets, webhook_subscriptions
 from booking_core.db.unit_of_work import Update
 from booking_core.models.webhooks import DeliveryStatus
-from booking_core.webhooks.rules import ATTEMPT, DeliveryRow, EndpointRow, OldSecret
+from booking_core.webhooks.rules import AttemptRow, DeliveryRow, EndpointRow, OldSecret
 
 ORGANIZATION_ID = bindparam("organization_id", type_=Id)
 ENDPOINT_ID = bindparam("endpoint_id", type_=Id)
@@ -34,26 +23,6 @@ _COMMA: Any = literal_column("','", Text)
 def own(table: Any) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     """Return the conditions for the rows of the given endpoint."""
     return table.c.organization_id == ORGANIZATION_ID, table.c.endpoint_id == ENDPOINT_ID
-
-
-# A function that the two databases spell differently -----------------------------------------------------------------
-
-
-class json_values(FunctionElement[str]):  # noqa: N801 - named like the functions that it renders
-    """The arguments as a JSON array, in text."""
-
-    type = Text()
-    inherit_cache = True
-
-
-@compiles(json_values, "postgresql")
-def _json_values_postgresql(element: Any, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"json_build_array({compiler.process(element.clauses, **kw)})::text"
-
-
-@compiles(json_values, "sqlite")
-def _json_values_sqlite(element: Any, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"json_array({compiler.process(element.clauses, **kw)})"
 
 
 # Endpoints -------------------------------------------------------------------------------------------------------
@@ -105,7 +74,7 @@ _COUNT = Statement(
 )
 
 
-def endpoint_from_row(row: Row) -> EndpointRow:
+def endpoint_from_row(row: Iterable[Any]) -> EndpointRow:
     """Return the row with booleans, which SQLite returns as 0 or 1."""
     endpoint = EndpointRow._make(row)
     return endpoint._replace(last_timed_out=bool(endpoint.last_timed_out))
@@ -197,26 +166,38 @@ def forget_secrets(tx: Tx, organization_id: str, secret_ids: Iterable[str]) -> N
 # Deliveries ------------------------------------------------------------------------------------------------------
 
 
-def attempts_of(delivery: Any) -> ColumnElement[str]:
-    """Select all attempts of the delivery as text for `rules.DeliveryRow`."""
-    values = json_values(*(attempts.c[name] for name in ATTEMPT))
+def _attempts(dialect: Dialect) -> Any:
+    of = rows_parameter(dialect, "deliveries", {"organization_id": Id, "id": Id}).c
     return (
-        select(func.aggregate_strings(values, _COMMA))
-        .where(attempts.c.organization_id == ORGANIZATION_ID, attempts.c.delivery_id == delivery.c.id)
-        .scalar_subquery()
+        select(attempts.c.delivery_id, *(attempts.c[name] for name in AttemptRow._fields))
+        .where(attempts.c.organization_id == of.organization_id, attempts.c.delivery_id == of.id)
+        .order_by(attempts.c.number)
     )
 
 
+_ATTEMPTS = Statement(_attempts)
+
+
+def with_attempts(tx: Tx, organization_id: str, rows: Sequence[DeliveryRow]) -> list[DeliveryRow]:
+    """Return the deliveries with their attempts."""
+    if not rows:
+        return []
+    parameter = as_json({"organization_id": organization_id, "id": row.id} for row in rows)
+    of_delivery: dict[str, list[AttemptRow]] = {row.id: [] for row in rows}
+    for delivery_id, *columns in tx.all(_ATTEMPTS, deliveries=parameter):
+        of_delivery[delivery_id].append(AttemptRow._make(columns))
+    return [row._replace(attempts=tuple(of_delivery[row.id])) for row in rows]
+
+
 # By its own id, or by the id of any of its attempts.
-_NAMED = deliveries.c.id == func.coalesce(
+_ID_OR_ATTEMPT = deliveries.c.id == func.coalesce(
     select(attempts.c.delivery_id)
     .where(attempts.c.organization_id == ORGANIZATION_ID, attempts.c.id == _id)
     .scalar_subquery(),
     _id,
 )
-SHOWN = [deliveries.c[name] for name in DeliveryRow._fields if name != "attempts"]
-"""The columns of `rules.DeliveryRow` without its attempts."""
-_DELIVERY = select(*SHOWN, attempts_of(deliveries).label("attempts")).where(*own(deliveries), _NAMED)
+DELIVERY_COLUMNS = [deliveries.c[name] for name in DeliveryRow._fields if name != "attempts"]
+_DELIVERY = select(*DELIVERY_COLUMNS).where(*own(deliveries), _ID_OR_ATTEMPT)
 GET_DELIVERY = Statement(_DELIVERY)
 LOCK_DELIVERY = Statement(_DELIVERY.with_for_update(of=deliveries, key_share=True))
 _QUEUE = Update(
@@ -242,7 +223,7 @@ def get_delivery(
 ) -> DeliveryRow | None:
     """Return the row of a delivery, by its own id or by the id of any of its attempts."""
     row = tx.first(statement, organization_id=organization_id, endpoint_id=endpoint_id, id=delivery_id)
-    return DeliveryRow._make(row) if row else None
+    return with_attempts(tx, organization_id, [DeliveryRow(*row)])[0] if row else None
 
 
 def lock_delivery(tx: Tx, organization_id: str, endpoint_id: str, delivery_id: str) -> DeliveryRow | None:

@@ -349,8 +349,8 @@ def test_reading_is_a_few_statements(api: Api, statements: list[str]) -> None:
         assert len(statements) == wanted
     queue_rows(api.world)
     statements.clear()
-    api.get(f"/webhooks{one}")
-    assert len(statements) == 3
+    api.get(f"/webhooks{one}")  # the key, the endpoint, the row, and its attempts
+    assert len(statements) == 4
 
 
 OF_AN_ENDPOINT = [each for each in OPERATIONS if each.path.startswith("/api/v1/webhooks/{id}")]
@@ -543,7 +543,7 @@ def test_deleting_an_endpoint_fails_its_queued_deliveries_and_adds_none(api: Api
     assert api.world.rows(tables.webhook_secrets) == []
     assert api.world.rows(tables.webhook_cursors) == []
     assert endpoint not in {each.endpoint_id for each in Hooks(api.world).claim(free=1000)}
-    api.world.database.write(lambda tx: upkeep.fail_given_up(tx, each=1000, limit=1000))
+    api.world.database.write(lambda tx: upkeep.fail_given_up(tx, per_endpoint=1000, limit=1000))
     (row,) = api.world.rows(tables.deliveries)
     assert (row["status"], row["failure_reason"]) == ("failed", "endpoint_deleted")
 

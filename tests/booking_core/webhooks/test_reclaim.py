@@ -162,7 +162,7 @@ def test_leases_of_every_organization_are_reclaimed_together(
     clock.advance(HOUR)
     counted.clear()
     assert hooks.rescue() == 15
-    assert len(counted) == 3
+    assert len(counted) == 5
 
 
 def test_without_a_lost_lease_it_is_one_statement(hooks: Hooks, counted: list[str]) -> None:

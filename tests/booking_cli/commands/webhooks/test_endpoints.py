@@ -231,6 +231,7 @@ def test_a_delivery_is_shown_with_a_table_of_its_attempts(booking: Booking, hook
     (dead,) = booking("webhooks", "deliveries", "list", endpoint, "--json").json["data"]
     _, screen = terminal("webhooks", "deliveries", "show", endpoint, dead["id"], "--color", "never")
     pairs, _, attempts = screen.partition("\n\n")
+    assert re.match(r"Dead since [-\d]+ [:\d]+, after 6 attempts, the last with 500 from receiver\.example\.\n", pairs)
     assert "failure_reason        attempts_exhausted\n" in pairs
     heading, *rows = attempts.splitlines()
     assert heading.split()[:4] == ["number", "started_at", "http", "error"]
