@@ -34,7 +34,7 @@ def announcement_job(database: Database) -> SweepJob:
     """Create the job that announces departures whose seats, status or time changed."""
 
     def count(are_published: Sequence[bool]) -> None:
-        job.results.update("published" if each else "unchanged" for each in are_published)
+        job.results.update("published" if is_published else "unchanged" for is_published in are_published)
 
     touched, announce = departures.TOUCHED, departures.announce
     sweep = Sweep("announce_departures", database, touched, announce, observe=count)

@@ -78,19 +78,19 @@ class LeaseJob(Job, Generic[RowT, ResultT]):
         while not stop.is_set() and (free := self._in_flight_max - len(self._in_flight)):
             organizations = self._with_places(await self._claims.organizations(2 * self._in_flight_max))[:free]
             share = max(1, free // max(1, len(organizations)))
-            count = sum([await self._start_some(each, share) for each in organizations])
+            count = sum([await self._start_some(organization_id, share) for organization_id in organizations])
             if not count:
                 break
             total += count
         return total
 
     def _with_places(self, organization_ids: Iterable[str]) -> list[str]:
-        used = Counter(self._in_flight.values())
-        return [each for each in organization_ids if used[each] < self._of_one_max]
+        in_flight = Counter(self._in_flight.values())
+        return [owner for owner in organization_ids if in_flight[owner] < self._of_one_max]
 
     async def _start_some(self, organization_id: str, units: int) -> int:
-        used = sum(owner == organization_id for owner in self._in_flight.values())
-        limit = min(units, self._of_one_max - used) * self._unit_rows
+        in_flight = sum(owner == organization_id for owner in self._in_flight.values())
+        limit = min(units, self._of_one_max - in_flight) * self._unit_rows
         batch = await self._claims.run_batch(organization_id, limit=limit)
         for start in range(0, len(batch.results), self._unit_rows):
             unit = batch.results[start : start + self._unit_rows]

@@ -171,9 +171,9 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
             return
         failed = await self._claims.settle_each(results, self._record, _row_of_refund)
         unrecorded = [result for result, _ in failed]
-        self.results.update(each.outcome.value for each in results if each not in unrecorded)
+        self.results.update(result.outcome.value for result in results if result not in unrecorded)
         self._unsettled += [
-            each for each, error in failed if isinstance(error, Unavailable) and self._is_leased(each.claimed)
+            result for result, error in failed if isinstance(error, Unavailable) and self._is_leased(result.claimed)
         ]
 
     def _is_leased(self, claimed: ClaimedRefund) -> bool:

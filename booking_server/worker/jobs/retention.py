@@ -57,8 +57,8 @@ class Kind:
     purge: PurgeBefore
 
     def organizations(self, tx: Tx, *, after: str, limit: int) -> list[Owner]:
-        found = self.examine(tx, after=after, limit=limit, until=self.before() - 1)
-        return [Owner(owner.id, owner.is_due) for owner in found]  # without the clocks of sandboxes
+        owners = self.examine(tx, after=after, limit=limit, until=self.before() - 1)
+        return [Owner(owner.id, owner.is_due) for owner in owners]  # without the clocks of sandboxes
 
     def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> DuePage:
         return DuePage([DueRow(0, organization_id)], None)
