@@ -264,7 +264,7 @@ def _deliver(tx: "Tx", installation: "Installation") -> None:
     from booking_core import webhooks
     from booking_core.models.limits import WEBHOOK_WAITS_S
 
-    limits: Any = dict.fromkeys(("free", "slow_free", "per_endpoint", "per_organization"), _CLAIMED_MAX)
+    limits: Any = dict.fromkeys(("free", "slow_free", "per_endpoint"), _CLAIMED_MAX)
     claimed = webhooks.claim(tx, installation, in_flight={}, **limits)
     of_cards = [delivery.event_type.startswith("gift_card.") for delivery in claimed]
     for delays, is_card in ((WEBHOOK_WAITS_S, False), ((0,) * len(WEBHOOK_WAITS_S), True)):

@@ -150,16 +150,12 @@ organizations = Table(
 )
 
 # Locked last by every transaction that numbers a booking or publishes an event, for one statement and the commit: so
-# numbers are dense and their order is the order of commits. A transaction that publishes sets has_undelivered when
-# has_webhooks is set: workers look for events in these organizations only. They clear both, later.
+# numbers are dense and their order is the order of commits.
 counters = _table(
     "counters",
     _of_organization(),
     Column("last_booking_number", BigInteger, nullable=False, server_default=text("0")),
     Column("last_event_sequence", BigInteger, nullable=False, server_default=text("0")),
-    Column("has_webhooks", Boolean, nullable=False, server_default=text("false")),
-    Column("has_undelivered", Boolean, nullable=False, server_default=text("false")),
-    _partial("ix_counters_undelivered", "organization_id", where="has_undelivered"),
 )
 
 # A key is looked up before its organization is known: the one unique index that the organization does not lead.

@@ -21,7 +21,7 @@ unqueued AS (
       FROM counters c
       JOIN webhook_cursors w ON w.organization_id = c.organization_id
       JOIN webhook_endpoints e ON e.organization_id = w.organization_id AND e.id = w.endpoint_id
-     WHERE c.has_undelivered AND w.served_sequence < c.last_event_sequence AND e.status = 'enabled'
+     WHERE w.served_sequence < c.last_event_sequence AND e.status = 'enabled'
      GROUP BY 1
 )
 SELECT 'delivery' AS kind, coalesce(sum(waiting), 0) AS waiting, min(due_at) AS due_at FROM queued WHERE pace = 'usual'

@@ -1,23 +1,22 @@
-"""Makes deliveries of the next events, and claims due deliveries for a worker.
+"""Claims due deliveries for a worker.
 
-`claim` does both in one transaction. First each endpoint gets rows of deliveries for its next events in the log, a
-bounded number ahead. Then the deliveries that are due are leased, and an attempt is inserted for
-each. The worker sends the requests while no transaction is open. `record` then writes the results (see `recording`). A
-worker that dies leaves leases that expire, and `rescue_expired_leases` queues their deliveries again: an attempt is
-made at least once, and may be made twice (decision W10).
+`claim` first gives each endpoint rows of deliveries for its next events in the log (see `filling`). Then, in the same
+transaction, the deliveries that are due are leased, and an attempt is inserted for each. The worker sends the requests
+while no transaction is open. `record` then writes the results (see `recording`). A worker that dies leaves leases that
+expire, and `rescue_expired_leases` queues their deliveries again: an attempt is made at least once, and may be made
+twice (decision W10).
 
 A transaction locks endpoints first, then their cursors, then deliveries, then the counters of organizations. `claim`
 locks cursors and deliveries, and never waits for a lock.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
-from itertools import groupby
-from typing import NamedTuple
 
 import orjson
+from sqlalchemy import select
 
 from booking_core.base import tokens
 from booking_core.base.clock import SECOND
@@ -25,10 +24,9 @@ from booking_core.base.context import Installation
 from booking_core.base.tokens import SecretKeys
 from booking_core.db import sql_files, tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import as_json
+from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.unit_of_work import Update
-from booking_core.models.webhooks import AttemptTrigger, DeliveryTrigger
-from booking_core.webhooks import rules, store
+from booking_core.webhooks import filling, rules
 
 log = logging.getLogger("booking.webhooks")
 
@@ -36,141 +34,65 @@ LEASE_S = 30
 """Three times the deadline of an attempt: no heartbeat is needed."""
 DEADLINES_PER_LEASE = 3
 
-_SQL = sql_files.load(__name__)
-NEXT_EVENTS, CLAIM = _SQL.statement("next_events"), _SQL.statement("claim")
+CLAIM = sql_files.load(__name__).statement("claim")
 LEASE = Update("lease", tables.deliveries, sets=("lease_token", "lease_until", "last_attempt_at"))
-_CURSOR = ("organization_id", "endpoint_id")
-MOVE = Update("move_cursor", tables.webhook_cursors, sets=("served_sequence",), keys=_CURSOR)
-SERVED = Update("served", tables.webhook_cursors, sets=("last_claimed_at",), keys=_CURSOR)
-PACED = Update("paced", tables.webhook_cursors, sets=("last_claimed_at", "next_send_at"), keys=_CURSOR)
-
-# Events that become deliveries -----------------------------------------------------------------------------------
-
-AHEAD = 256
-"""First attempts of one endpoint that are not over: with so many no more of its events become deliveries."""
-ENDPOINTS, EVENTS = 64, 32
-"""The endpoints in one turn, and the events of each."""
-
-
-class NextEvent(NamedTuple):
-    """The next event of an endpoint, in the order of the columns of NEXT_EVENTS; its own columns are null if there is
-    none."""
-
-    organization_id: str
-    endpoint_id: str
-    served_sequence: int
-    last_event_sequence: int
-    at: int
-    """The present instant of the organization."""
-    id: str
-    type: str
-    sequence: int | None
-    resource_id: str | None
-    created_at: int
-
-
-def fill(tx: Tx, *, ahead: int = AHEAD, limit: int = EVENTS) -> int:
-    """Make deliveries of the next events of endpoints, move their cursors, and return how many.
-
-    Args:
-        ahead: first attempts that are not over, with which an endpoint gets no more.
-        limit: the most events of one endpoint.
-    """
-    rows = map(NextEvent._make, tx.all(NEXT_EVENTS, ahead=ahead, endpoints=ENDPOINTS, events=limit))
-    count = 0
-    for (organization_id, endpoint_id), of_endpoint in groupby(sorted(rows, key=_place), key=lambda row: row[:2]):
-        candidates = list(of_endpoint)
-        events = [event for event in candidates if event.sequence is not None]
-        for event in events:
-            _insert(tx, event)
-        first = candidates[0]
-        # Fewer than the limit: the log has no other for the endpoint.
-        end = events[-1].sequence if len(events) == limit else max(first.served_sequence, first.last_event_sequence)
-        tx.update(MOVE, organization_id=organization_id, endpoint_id=endpoint_id, served_sequence=end)
-        count += len(events)
-    return count
-
-
-def _place(event: NextEvent) -> tuple[str, str, int]:
-    return event.organization_id, event.endpoint_id, event.sequence or 0
-
-
-def _insert(tx: Tx, event: NextEvent) -> None:
-    created_at = min(event.created_at, event.at)
-    row = rules.new_delivery(
-        event.endpoint_id,
-        event.id,
-        event.type,
-        created_at=created_at,
-        trigger=DeliveryTrigger.EVENT,
-        due_at=created_at,
-    )
-    store.insert_delivery(tx, event.organization_id, row, event.sequence or 0, event.resource_id)
-
-
-# Claims ----------------------------------------------------------------------------------------------------------
-
-
-class DueDelivery(NamedTuple):
-    """A due delivery, in the order of the columns of CLAIM."""
-
-    organization_id: str
-    id: str
-    endpoint_id: str
-    event_id: str
-    event_type: str
-    failure_reason: str | None
-    url: str
-    last_timed_out: bool
-    number: int
-    body: str | None
-    """Null: the event is no longer kept."""
-    traceparent: str | None
-    """The trace context (W3C) of the event."""
-    secrets: str | None
-    headers_sealed: str | None
-    at: int
-    """The instant of the claim, by the database's clock."""
-    ahead: int
-    """The lead of a sandbox's clock over it, in microseconds."""
-    max_per_second: int | None
-    """The limit of its endpoint."""
-    is_locked: bool
-    """The cursor of its endpoint is locked: no other worker has it."""
+SERVED = Update(
+    "served",
+    tables.webhook_cursors,
+    sets=("last_claimed_at", "next_send_at"),
+    keys=("organization_id", "endpoint_id"),
+)
 
 
 @dataclass(slots=True)
 class ClaimedDelivery:
-    """A delivery that is leased for one attempt. It is not changed; frozen it would take four times as long to make."""
+    """A delivery that is leased for one attempt: the ids of both, the columns of CLAIM in their order, and the unsealed
+    values of its endpoint."""
 
+    attempt_id: str
+    """The `Svc-Delivery-Id` header."""
+    lease_token: str
     organization_id: str
     delivery_id: str
     endpoint_id: str
-    attempt_id: str
-    """The `Svc-Delivery-Id` header."""
-    number: int
-    """Counts the delivery's attempts, including attempts with an expired lease."""
-    trigger: AttemptTrigger
-    url: str
-    secrets: tuple[str, ...] = field(repr=False)
-    """The live secrets, the newest first."""
     event_id: str
     event_type: str
-    body: bytes = field(repr=False)
-    lease_token: str
+    trigger: str
+    number: int
+    """Counts the delivery's attempts, including attempts with an expired lease."""
+    url: str
+    timed_out_before: bool
+    """The endpoint's last attempt timed out, so this attempt counts against the limit for slow endpoints."""
+    max_per_second: int | None
+    """The limit of the endpoint."""
+    traceparent: str | None
+    """The trace context (W3C) of the event, which the attempt continues."""
     at: int
     """The instant of the claim, by the clock that all workers share: receivers refuse a signature by a wrong clock, so
     it is the real one for a sandbox too."""
-    timed_out_before: bool
-    """The endpoint's last attempt timed out, so this attempt counts against the limit for slow endpoints."""
-    traceparent: str | None = None
-    """The trace context (W3C) of the event, which the attempt continues."""
-    ahead: int = 0
+    ahead: int
     """The lead of a sandbox's clock over that instant, in microseconds."""
+    event_body: str | None = field(repr=False)
+    """None: the event is no longer kept."""
+    headers_sealed: str | None = field(repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """The live secrets, the newest first."""
     headers: tuple[tuple[str, str], ...] | None = field(default=(), repr=False)
     """The client's own; None: they cannot be opened."""
-    pause: int = 0
-    """The pause of the endpoint's claims, in microseconds, by its limit; 0: it has none."""
+
+    @property
+    def endpoint(self) -> tuple[str, str]:
+        """The ids of the organization and the endpoint."""
+        return self.organization_id, self.endpoint_id
+
+    @property
+    def body(self) -> bytes:
+        return (self.event_body or "").encode()
+
+    @property
+    def pause(self) -> int:
+        """The pause of the endpoint's claims, in microseconds, by its limit; 0: it has none."""
+        return 0 if self.max_per_second is None else pause(self.max_per_second)
 
 
 def lease_s(deadline_s: float) -> int:
@@ -186,7 +108,6 @@ def claim(
     in_flight: Mapping[str, int],
     slow_free: int,
     per_endpoint: int = 2,
-    per_organization: int = 8,
     lease_s: int = LEASE_S,
 ) -> list[ClaimedDelivery]:
     """Make deliveries of the next events, and lease due deliveries, at most `free`, each for one attempt.
@@ -195,115 +116,45 @@ def claim(
 
     Endpoints are served in the order of their last claim, each with one delivery before any gets a second (decision
     W13). One with a limit is passed over between its claims (see `burst`). Endpoints whose last attempt timed out
-    share `slow_free` of the places. An endpoint with nothing in flight may have one attempt even when its organization
-    has reached its limit. It takes the same statements for any number of deliveries.
+    share `slow_free` of the places. It takes the same statements for any number of deliveries.
 
     Args:
         in_flight: the number of attempts that this worker has in flight, by endpoint id.
+        per_endpoint: the most attempts in flight of one endpoint. An organization has at most ten endpoints, so this
+            limits its attempts too.
         lease_s: seconds after which a lease without a result expires.
     """
     if free <= 0:
         return []
-    fill(tx)
+    filling.fill(tx)
     rows = tx.all(
         CLAIM,
         free=free,
         in_flight=as_json({"endpoint_id": endpoint_id, "attempts": count} for endpoint_id, count in in_flight.items()),
         slow_free=slow_free,
         per_endpoint=per_endpoint,
-        per_organization=per_organization,
         claims_per_second=CLAIMS_PER_SECOND,
     )
-    due = [DueDelivery._make(row) for row in rows]
-    token, secret_keys = tokens.new_id(), installation.secret_keys
-    secrets, headers = cache(partial(_secrets, secret_keys)), cache(partial(_headers, secret_keys))
-    claimed = [
-        _claimed(
-            delivery,
-            token,
-            secrets(delivery.organization_id, delivery.endpoint_id, delivery.secrets),
-            headers(delivery.organization_id, delivery.endpoint_id, delivery.headers_sealed),
-        )
-        for delivery in due
-    ]
+    token = tokens.new_id()
+    claimed = [ClaimedDelivery(tokens.new_id(), token, *row) for row in rows]
+    _add_secrets(tx, installation.secret_keys, claimed)
     for delivery in claimed:
+        delivery.headers = _headers(installation.secret_keys, delivery)
         _lease(tx, delivery, delivery.at + lease_s * SECOND)
-    _mark_served(tx, due)
+    for delivery in {delivery.endpoint: delivery for delivery in claimed}.values():
+        _mark_served(tx, delivery)
     return [delivery for delivery in claimed if _can_be_sent(delivery)]
 
 
-def _claimed(
-    due: DueDelivery, token: str, secrets: tuple[str, ...], headers: tuple[tuple[str, str], ...] | None
-) -> ClaimedDelivery:
-    return ClaimedDelivery(
-        organization_id=due.organization_id,
-        delivery_id=due.id,
-        endpoint_id=due.endpoint_id,
-        attempt_id=tokens.new_id(),
-        number=due.number,
-        trigger=AttemptTrigger.MANUAL if rules.is_manual(due.failure_reason) else AttemptTrigger.SCHEDULED,
-        url=due.url,
-        secrets=secrets,
-        event_id=due.event_id,
-        event_type=due.event_type,
-        body=(due.body or "").encode(),
-        lease_token=token,
-        at=due.at,
-        timed_out_before=bool(due.last_timed_out),
-        traceparent=due.traceparent,
-        ahead=due.ahead,
-        headers=headers,
-        pause=0 if due.max_per_second is None else pause(due.max_per_second),
-    )
-
-
-def _secrets(secret_keys: SecretKeys, owner: str, endpoint_id: str, stored: str | None) -> tuple[str, ...]:
-    """Return the live secrets of an endpoint, the newest first, without those that no secret key opens.
-
-    The current secret expires last. Rows of another form, which this service never writes, must not stop the claims of
-    other endpoints: the endpoint has no secret then.
-    """
-    split = [secret.split(":") for secret in (stored or "").split()]
-    try:
-        split.sort(key=lambda parts: (-int(parts[0]), -int(parts[1])))
-        opened = [_opened(secret_keys, sealed, (owner, endpoint_id, secret_id)) for *_, secret_id, sealed in split]
-    except (IndexError, ValueError):
-        return ()
-    return tuple(secret.decode() for secret in opened if secret)
-
-
-def _opened(secret_keys: SecretKeys, sealed: str, place: tuple[str, str, str]) -> bytes | None:
-    try:
-        return secret_keys.open(rules.SECRET_PURPOSE, sealed, *place)
-    except ValueError:
-        return None  # sealed with a secret key that is no longer configured
-
-
-def _headers(
-    secret_keys: SecretKeys, owner: str, endpoint_id: str, sealed: str | None
-) -> tuple[tuple[str, str], ...] | None:
+def _headers(secret_keys: SecretKeys, claimed: ClaimedDelivery) -> tuple[tuple[str, str], ...] | None:
     """Return the headers of the endpoint's client, or None if no secret key opens them."""
-    if sealed is None:
+    if claimed.headers_sealed is None:
         return ()
     try:
-        plain = secret_keys.open(rules.HEADERS_PURPOSE, sealed, owner, endpoint_id)
+        plain = secret_keys.open(rules.HEADERS_PURPOSE, claimed.headers_sealed, *claimed.endpoint)
     except ValueError:
         return None
     return tuple(orjson.loads(plain).items())
-
-
-def _can_be_sent(claimed: ClaimedDelivery) -> bool:
-    """Return whether the delivery has a secret, its headers and a body, and log an error otherwise.
-
-    A delivery without them is not sent. Its lease expires until its attempts are used up: it neither blocks the queue
-    nor is retried without end.
-    """
-    is_opened = bool(claimed.secrets) and claimed.headers is not None
-    if is_opened and claimed.body:
-        return True
-    missing = "its event" if is_opened else "a secret or headers that any BOOKING_SECRET_KEY opens"
-    log.error("delivery %s to endpoint %s lacks %s", claimed.delivery_id, claimed.endpoint_id, missing)
-    return False
 
 
 def _lease(tx: Tx, claimed: ClaimedDelivery, until: int) -> None:
@@ -323,20 +174,71 @@ def _lease(tx: Tx, claimed: ClaimedDelivery, until: int) -> None:
         id=claimed.attempt_id,
         delivery_id=claimed.delivery_id,
         number=claimed.number,
-        trigger=claimed.trigger.value,
+        trigger=claimed.trigger,
         started_at=at,
     )
 
 
-def _mark_served(tx: Tx, due: Sequence[DueDelivery]) -> None:
-    """Write the instant of the claim into the locked cursors, and begin the pauses of endpoints with a limit."""
-    limits = {(row.organization_id, row.endpoint_id): row.max_per_second for row in due if row.is_locked}
-    for (organization_id, endpoint_id), limit in sorted(limits.items()):
-        key, at = {"organization_id": organization_id, "endpoint_id": endpoint_id}, due[0].at
-        if limit is None:
-            tx.update(SERVED, **key, last_claimed_at=at)
-        else:
-            tx.update(PACED, **key, last_claimed_at=at, next_send_at=at + pause(limit))
+def _mark_served(tx: Tx, claimed: ClaimedDelivery) -> None:
+    """Write the instant of the claim into the locked cursor, and begin the pause of an endpoint with a limit."""
+    tx.update(
+        SERVED,
+        organization_id=claimed.organization_id,
+        endpoint_id=claimed.endpoint_id,
+        last_claimed_at=claimed.at,
+        next_send_at=claimed.at + claimed.pause if claimed.pause else None,
+    )
+
+
+# Secrets ---------------------------------------------------------------------------------------------------------
+
+_secret = tables.webhook_secrets.c
+SECRETS = Statement(
+    lambda dialect: (
+        select(_secret.organization_id, _secret.endpoint_id, _secret.id, _secret.secret_sealed, _secret.expires_at)
+        .where(
+            in_rows(dialect, _secret.organization_id, "endpoints", "organization_id"),
+            in_rows(dialect, _secret.endpoint_id, "endpoints", "endpoint_id"),
+        )
+        .order_by(_secret.expires_at.desc().nulls_first(), _secret.created_at.desc())
+    )
+)
+
+
+def _add_secrets(tx: Tx, secret_keys: SecretKeys, claimed: Iterable[ClaimedDelivery]) -> None:
+    """Add the live secrets of its endpoint to each delivery, without those that no secret key opens.
+
+    Of the two secrets of a rotation, the current one has no end and is the first.
+    """
+    endpoints = {delivery.endpoint for delivery in claimed}
+    if not endpoints:
+        return
+    secrets: dict[tuple[str, str], list[tuple[str, int | None]]] = defaultdict(list)
+    keys = as_json({"organization_id": owner, "endpoint_id": endpoint_id} for owner, endpoint_id in endpoints)
+    for owner, endpoint_id, secret_id, sealed, expires_at in tx.all(SECRETS, endpoints=keys):
+        try:
+            opened = secret_keys.open(rules.SECRET_PURPOSE, sealed, owner, endpoint_id, secret_id)
+        except ValueError:
+            continue  # sealed with a secret key that is no longer configured
+        secrets[owner, endpoint_id].append((opened.decode(), expires_at))
+    for delivery in claimed:
+        now = delivery.at + delivery.ahead
+        live = [secret for secret, end in secrets[delivery.endpoint] if end is None or end > now]
+        delivery.secrets = tuple(live)
+
+
+def _can_be_sent(claimed: ClaimedDelivery) -> bool:
+    """Return whether the delivery has a secret, its headers and a body, and log an error otherwise.
+
+    A delivery without them is not sent. Its lease expires until its attempts are used up: it neither blocks the queue
+    nor is retried without end.
+    """
+    is_opened = bool(claimed.secrets) and claimed.headers is not None
+    if is_opened and claimed.body:
+        return True
+    missing = "its event" if is_opened else "a secret or headers that any BOOKING_SECRET_KEY opens"
+    log.error("delivery %s to endpoint %s lacks %s", claimed.delivery_id, claimed.endpoint_id, missing)
+    return False
 
 
 # The pace of endpoints with a limit (`max_per_second`, decisions/0030) ------------------------------------------------

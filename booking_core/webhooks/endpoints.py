@@ -88,7 +88,7 @@ def get(tx: Tx, caller: Caller, endpoint_id: str) -> Endpoint:
     Raises:
         NotFound: the organization has no such endpoint.
     """
-    return _present(caller, rules.found(store.get(tx, caller.organization.id, endpoint_id)))
+    return _present(caller, rules.existing(store.get(tx, caller.organization.id, endpoint_id)))
 
 
 def change(
@@ -101,11 +101,11 @@ def change(
 ) -> Endpoint:
     """Change fields of an endpoint and return it (decisions W2, W6).
 
-    Disabling fails its queued deliveries, of which workers fail all beyond the first thousand, and later events get no
-    deliveries. A new list of types holds for later events. Enabling clears its failures, starts the 72 hours again and
-    publishes `webhook.enabled` to the other endpoints. A new URL, new headers and enabling need the read scopes of all
-    that the endpoint may send (decision W17): its event types, and the types of its log, which `retry` and `recover`
-    send again.
+    Disabling fails its queued deliveries, a thousand at once and the others by workers. Later events get no
+    deliveries. A new list of types holds for later events. Enabling clears its failures, starts the 72 hours again
+    and publishes `webhook.enabled` to the other endpoints. A new URL, new headers and enabling need the read scopes
+    of all that the endpoint may send (decision W17): its event types, and the types of its log, which `retry` and
+    `recover` send again.
 
     Raises:
         InsufficientScope: the key may not read something that would be sent.
@@ -238,7 +238,7 @@ def _with_headers(caller: Caller, row: EndpointRow, headers: Mapping[str, str]) 
 
 
 def _locked(tx: Tx, caller: Caller, endpoint_id: str) -> EndpointRow:
-    return rules.found(store.lock(tx, caller.organization.id, endpoint_id))
+    return rules.existing(store.lock(tx, caller.organization.id, endpoint_id))
 
 
 def _switched_off(at: int) -> dict[str, Any]:

@@ -20,12 +20,11 @@ from sqlalchemy.engine import Dialect
 from booking_core.db import sql_files
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, rows_parameter
-from booking_core.db.tables import Id, counters, webhook_cursors, webhook_recoveries, webhook_subscriptions
-from booking_core.db.unit_of_work import Update
+from booking_core.db.tables import Id, webhook_cursors, webhook_recoveries, webhook_subscriptions
 from booking_core.models.webhooks import FailureReason
 from booking_core.records import events
 from booking_core.webhooks import store
-from booking_core.webhooks.claiming import MOVE
+from booking_core.webhooks.filling import MOVE
 
 FAILED_AT_ONCE = 1_000
 """Queued deliveries that fail with their endpoint, in its transaction; a worker goes on with the others."""
@@ -67,8 +66,6 @@ def lock(tx: Tx, organization_id: str, endpoint_id: str) -> int:
 
 # Periods of subscriptions ----------------------------------------------------------------------------------------
 
-_FOLLOWED = Update("has_webhooks", counters, sets=("has_webhooks",), keys=("organization_id",))
-
 
 def begin(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str], last: int) -> None:
     """Let a new endpoint follow the log after that sequence."""
@@ -80,7 +77,6 @@ def begin(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str]
         last_claimed_at=None,
     )
     subscribe(tx, organization_id, endpoint_id, types, last)
-    tx.update(_FOLLOWED, organization_id=organization_id, has_webhooks=True)
 
 
 def subscribe(
@@ -111,11 +107,10 @@ def enable(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str
     unsubscribe(tx, organization_id, endpoint_id, types, last)
     subscribe(tx, organization_id, endpoint_id, types, last)
     tx.update(MOVE, organization_id=organization_id, endpoint_id=endpoint_id, served_sequence=last)
-    tx.update(_FOLLOWED, organization_id=organization_id, has_webhooks=True)
 
 
 def disable(tx: Tx, organization_id: str, endpoint_id: str, at: int) -> None:
-    """Let all events after the cursor of an endpoint, and later ones, be missed, and fail what is queued for it.
+    """Let all events after the cursor of an endpoint, and later ones, be missed, and fail its queued deliveries.
 
     The endpoint, its cursor and the sequences are locked.
     """
@@ -140,7 +135,7 @@ FORGET = tuple(
 
 
 def forget(tx: Tx, organization_id: str, endpoint_id: str, at: int) -> None:
-    """Delete the place of a deleted endpoint in the log, and fail what is queued for it."""
+    """Delete the place of a deleted endpoint in the log, and fail its queued deliveries."""
     for statement in FORGET:
         tx.run(statement, organization_id=organization_id, endpoint_id=endpoint_id)
     fail_queued(tx, organization_id, endpoint_id, FailureReason.ENDPOINT_DELETED, at)

@@ -29,8 +29,9 @@ _OF_ENDPOINT = (webhook_endpoints.c.organization_id, *store.ENDPOINT_COLUMNS)
 
 
 def _locking(table: Table, columns: Sequence[Any], key: str) -> tuple[Statement, Statement]:
-    """Return the statements that lock the rows with that key of the parameter `keys`, and those of them that no other
-    transaction has locked.
+    """Return two statements that lock the rows with that key of the parameter `keys`.
+
+    The second skips rows that another transaction has locked.
 
     Endpoints are locked before their deliveries, and both in the order of their ids: concurrent transactions wait for
     each other and never deadlock.

@@ -1,7 +1,7 @@
-"""Queues failed deliveries again: what an endpoint missed while it was disabled, and what failed or is dead.
+"""Queues failed and dead deliveries again, and events that an endpoint missed while it was disabled.
 
-A recovery first queues rows that match, and makes rows of missed events that have none. What a transaction does not
-hold stays in `webhook_recoveries`, and a worker goes on with it.
+A recovery first queues rows that match, and makes rows of missed events that have none. The rest, beyond the rows of a
+transaction, stays in `webhook_recoveries`, and a worker goes on with it.
 """
 
 from collections.abc import Callable, Sequence
@@ -75,7 +75,7 @@ def recover(tx: Tx, caller: Caller, endpoint_id: str, request: DeliveryRecover) 
     """
     organization_id = caller.organization.id
     recovery = _recovery(caller, request)
-    endpoint = rules.found(store.lock(tx, organization_id, endpoint_id))
+    endpoint = rules.existing(store.lock(tx, organization_id, endpoint_id))
     rules.check_enabled(endpoint)
     if recovery.until < recovery.since:
         raise Unprocessable.at("until", "The time ends before it begins.", "window_reversed")
@@ -143,7 +143,7 @@ def _events_of(of: Any) -> Any:
 
 
 class _Statements:
-    """The statements that find what matches, count it, and find its types: one scan for each row of a parameter."""
+    """The statements that find matching rows, count them, and find their types: a scan for each row of a parameter."""
 
     def __init__(self, parameter: str, columns: dict[str, Any], table: Table, scan: Callable[[Any], Any]) -> None:
         def page(dialect: Dialect) -> Any:
@@ -262,25 +262,25 @@ REQUEUE = Statement(_requeue)
 
 # The worker's part -----------------------------------------------------------------------------------------------
 
-Place = tuple[str, str]
+EndpointKey = tuple[str, str]
 """(organization id, endpoint id): endpoints are served in turn."""
-FIRST: Place = ("00000000-0000-0000-0000-000000000000", "00000000-0000-0000-0000-000000000000")
+FIRST: EndpointKey = ("00000000-0000-0000-0000-000000000000", "00000000-0000-0000-0000-000000000000")
 
 _SQL = sql_files.load(__name__)
 WAITING, UNFINISHED, NEXT, END_RECOVERY = (_SQL.statement(name) for name in ("waiting", "unfinished", "next", "end"))
 
 
-def recovering(tx: Tx, after: Place, limit: int) -> list[Place]:
+def recovering(tx: Tx, after: EndpointKey, limit: int) -> list[EndpointKey]:
     """Return endpoints with unfinished recoveries, in the order of their ids."""
     organization_id, endpoint_id = after
     rows = tx.all(UNFINISHED, organization_id=organization_id, endpoint_id=endpoint_id, limit=limit)
     return [(row[0], row[1]) for row in rows]
 
 
-def go_on(tx: Tx, place: Place) -> int:
+def go_on(tx: Tx, key: EndpointKey) -> int:
     """Queue the next deliveries of the first recovery of an endpoint, and return how many. The recovery ends with its
     last ones, or when the endpoint was disabled since."""
-    organization_id, endpoint_id = place
+    organization_id, endpoint_id = key
     endpoint = store.lock(tx, organization_id, endpoint_id)
     row = tx.first(NEXT, organization_id=organization_id, endpoint_id=endpoint_id)
     if endpoint is None or row is None:

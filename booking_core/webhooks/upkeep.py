@@ -5,121 +5,60 @@ Each step is a short transaction over a few rows. Endpoints are served in turn: 
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, bindparam, exists, not_, select, text, update
+from sqlalchemy import BigInteger, ColumnElement, Integer, bindparam, exists, not_, select
 from sqlalchemy.engine import Dialect
-from sqlalchemy.sql import dml
 
 from booking_core.db import sql_files
 from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement, as_json, in_rows
-from booking_core.db.tables import (
-    attempts,
-    counters,
-    deliveries,
-    webhook_cursors,
-    webhook_endpoints,
-    webhook_subscriptions,
-)
+from booking_core.db.tables import attempts, deliveries, webhook_cursors, webhook_endpoints, webhook_subscriptions
 from booking_core.models.webhooks import FailureReason
 from booking_core.webhooks import following, recovering
 
 ENDPOINTS = 20
-"""Endpoints in one turn of recoveries, or of failing what is queued for them."""
-EACH, ALL = 200, 1_000
-"""Deliveries of disabled endpoints in one turn: of one endpoint, and of all."""
-FLAGS = 500
-"""Organizations in one turn."""
+"""Endpoints in one turn of recoveries, or of failing their queued deliveries."""
+PER_ENDPOINT, PER_TURN = 200, 1_000
+"""Deliveries of disabled endpoints that fail in one turn: of one endpoint, and of all."""
 
 
-class Step(NamedTuple):
-    """A transaction of the upkeep."""
-
-    run: Callable[[Tx], int]
-    """Returns how many rows it changed."""
-    has_more: bool = True
-    """After a step that changed something there may be more to do at once."""
+Step = Callable[[Tx], int]
+"""A transaction of the upkeep. It returns how many rows it changed: after some there may be more to do at once."""
 
 
 class Upkeep:
-    """The place in the round of endpoints with recoveries."""
+    """The round of the endpoints with recoveries."""
 
     def __init__(self) -> None:
-        self._place = recovering.FIRST
+        self._last = recovering.FIRST
 
     def steps(self, database: Database) -> list[Step]:
         """Return the steps of one turn, each to be run in its own transaction."""
-        places = database.read(lambda tx: recovering.recovering(tx, self._place, ENDPOINTS))
-        self._place = places[-1] if len(places) == ENDPOINTS else recovering.FIRST
+        keys = database.read(lambda tx: recovering.recovering(tx, self._last, ENDPOINTS))
+        self._last = keys[-1] if len(keys) == ENDPOINTS else recovering.FIRST
         return [
-            Step(partial(clear_flags, limit=FLAGS), has_more=False),
-            Step(partial(fail_given_up, each=EACH, limit=ALL)),
-            *(Step(partial(recovering.go_on, place=place)) for place in places),
+            partial(fail_given_up, per_endpoint=PER_ENDPOINT, limit=PER_TURN),
+            *(partial(recovering.go_on, key=key) for key in keys),
         ]
-
-
-# Clearing the flags ----------------------------------------------------------------------------------------------
-
-_SQL = sql_files.load(__name__)
-GIVEN_UP, PASSED = _SQL.statement("given_up"), _SQL.statement("passed")
-_BEHIND = """
-       SELECT 1 FROM webhook_endpoints e
-         JOIN webhook_cursors c ON c.organization_id = e.organization_id AND c.endpoint_id = e.id
-        WHERE e.organization_id = counters.organization_id AND e.status = 'enabled' AND e.deleted_at IS NULL
-          AND c.served_sequence < counters.last_event_sequence"""
-_ENABLED = """
-       SELECT 1 FROM webhook_endpoints e
-        WHERE e.organization_id = counters.organization_id AND e.status = 'enabled' AND e.deleted_at IS NULL"""
-
-
-def _delivered(dialect: Dialect) -> Any:
-    locking = "" if dialect.name == "sqlite" else "FOR NO KEY UPDATE SKIP LOCKED"
-    return text(
-        f"SELECT organization_id FROM counters WHERE has_undelivered AND NOT EXISTS ({_BEHIND})"  # noqa: S608
-        f" LIMIT :limit {locking}"
-    )
-
-
-def _clear(dialect: Dialect) -> dml.Update:
-    return (
-        update(counters)
-        .where(
-            in_rows(dialect, counters.c.organization_id, "delivered", "organization_id"),
-            text(f"NOT EXISTS ({_BEHIND})"),
-        )
-        .values(has_undelivered=False, has_webhooks=text(f"EXISTS ({_ENABLED})"))
-    )
-
-
-DELIVERED, _CLEAR = Statement(_delivered), Statement(_clear)
-
-
-def clear_flags(tx: Tx, *, limit: int) -> int:
-    """Clear the flags of organizations whose endpoints are all served, and return how many.
-
-    A booking never waits for it, nor is a flag lost: the second statement sees all that was committed before the lock,
-    and a transaction that publishes reads the flags when it gets the lock.
-    """
-    delivered = tx.all(DELIVERED, limit=limit)
-    if not delivered:
-        return 0
-    return tx.run(_CLEAR, delivered=as_json({"organization_id": row[0]} for row in delivered))
 
 
 # Queued deliveries of disabled endpoints ---------------------------------------------------------------------------
 
+_SQL = sql_files.load(__name__)
+GIVEN_UP, PASSED = _SQL.statement("given_up"), _SQL.statement("passed")
 
-def fail_given_up(tx: Tx, *, each: int, limit: int) -> int:
-    """Fail what is still queued for endpoints that were disabled or deleted, and return how many.
+
+def fail_given_up(tx: Tx, *, per_endpoint: int, limit: int) -> int:
+    """Fail deliveries that are still queued for endpoints that were disabled or deleted, and return how many.
 
     Args:
-        each: the most deliveries of one endpoint.
+        per_endpoint: the most deliveries of one endpoint.
     """
     failed = 0
     for organization_id, endpoint_id, disabled_at, deleted_at in tx.all(GIVEN_UP, limit=ENDPOINTS):
         reason = FailureReason.ENDPOINT_DISABLED if deleted_at is None else FailureReason.ENDPOINT_DELETED
-        most = min(each, limit - failed)
+        most = min(per_endpoint, limit - failed)
         failed += following.fail_queued(tx, organization_id, endpoint_id, reason, disabled_at, limit=most)
     return failed
 

@@ -54,7 +54,9 @@ class Pauses:
     def note(self, claimed: Iterable[ClaimedDelivery], *, began_s: float, now_s: float) -> None:
         """Add the pauses after a claim, and drop the pauses that had ended when it began."""
         self._ends_s = {endpoint: end_s for endpoint, end_s in self._ends_s.items() if end_s > began_s}
-        self._ends_s |= {each.endpoint_id: now_s + each.pause / SECOND for each in claimed if each.pause}
+        self._ends_s |= {
+            delivery.endpoint_id: now_s + delivery.pause / SECOND for delivery in claimed if delivery.pause
+        }
 
     def wait_s(self, now_s: float, at_most_s: float) -> float:
         """Return the seconds until the first pause ends, at most `at_most_s`."""
@@ -115,7 +117,7 @@ class DeliveryLoop:
         both = asyncio.gather(self._claim(), self._queue.record(), return_exceptions=True)
         await self._start(claimed)
         following, recorded = await both
-        errors = [each for each in (recorded, following) if isinstance(each, BaseException)]
+        errors = [result for result in (recorded, following) if isinstance(result, BaseException)]
         for error in errors:
             self._failures.add(NAME, error)
         return ([] if isinstance(following, BaseException) else following), errors

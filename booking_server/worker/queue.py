@@ -40,8 +40,6 @@ PER_ENDPOINT = 16
 FREE_PER_ENDPOINT = 4
 """An endpoint has at most one attempt in flight for this many free slots. The fewer slots are free, the fewer an
 endpoint may add: many endpoints that hang, and are not yet known as slow, never hold all slots."""
-PER_ORGANIZATION = 10 * PER_ENDPOINT
-"""Enough for each endpoint of an organization: with less, nine that hang would keep the tenth waiting."""
 TRIES = 3
 """A lock or a timeout may pass: a result is recorded again in so many turns."""
 REST = MINUTE
@@ -74,7 +72,6 @@ class Slots:
             "in_flight": {**self.by_endpoint, **dict.fromkeys(full, PER_ENDPOINT)},
             "slow_free": max(0, SLOW_SLOTS - self.slow),
             "per_endpoint": max(1, min(PER_ENDPOINT, free // FREE_PER_ENDPOINT)),
-            "per_organization": PER_ORGANIZATION,
         }
 
     def take(self, claimed: ClaimedDelivery) -> None:
@@ -126,11 +123,11 @@ class DeliveryQueue:
         if self._slots.free <= 0:
             return []
         now, lease_s = self._database.clock(), webhooks.lease_s(self._settings.webhook_deadline_s)
-        self._resting = {each: until for each, until in self._resting.items() if now < until <= now + REST}
+        self._resting = {endpoint: until for endpoint, until in self._resting.items() if now < until <= now + REST}
         limits = self._slots.limits(full=self._resting)
         claimed = await self._write(lambda tx: webhooks.claim(tx, self._installation, **limits, lease_s=lease_s))
-        for each in claimed:
-            self._slots.take(each)
+        for delivery in claimed:
+            self._slots.take(delivery)
         return claimed
 
     def add_result(self, result: DeliveryResult) -> None:
@@ -171,22 +168,22 @@ class DeliveryQueue:
         The following results of its endpoint are kept too: results are recorded in their order.
         """
         last: Exception | None = None
-        kept: set[str] = set()
+        waiting: set[str] = set()
         for place, result in enumerate(results):
             endpoint_id = result.claimed.endpoint_id
             try:
-                if endpoint_id not in kept:
+                if endpoint_id not in waiting:
                     await self._write(partial(self._record, results=[result]))
             except BaseException as error:
                 if not isinstance(error, Exception) or is_outage(error):
                     self._keep(results[place:])
                     raise
                 if not self._is_last_try(result, error):
-                    kept.add(endpoint_id)
+                    waiting.add(endpoint_id)
                     last = error
                 else:
                     self._park(result, error)
-            if endpoint_id in kept:
+            if endpoint_id in waiting:
                 self._keep([result])
             else:
                 self._tries.pop(result.claimed.attempt_id, None)
@@ -209,7 +206,7 @@ class DeliveryQueue:
 
     def _keep(self, results: list[DeliveryResult]) -> None:
         """Keep results for the next call of `record`, in the order of their ends."""
-        self._results = sorted([*results, *self._results], key=lambda each: each.ended_at)
+        self._results = sorted([*results, *self._results], key=lambda result: result.ended_at)
         self._is_behind = True
 
     async def _rescue(self) -> None:
@@ -256,7 +253,6 @@ class DeliveryQueue:
 # and the deliveries of the others must not wait with it.
 
 UPKEEP_EVERY = 2 * SECOND
-"""So long, at least, does an organization count as one with undelivered events: in a rush its row is flagged once."""
 UPKEEP_PAUSE = SECOND // 4
 """The interval while large recoveries, or long queues of disabled endpoints, are worked off."""
 
@@ -283,8 +279,8 @@ class UpkeepJob(Job):
         if has_passed(self._interval, self._last_at, now):
             self._last_at, self._interval = now, UPKEEP_EVERY
             steps = await asyncio.to_thread(self._upkeep.steps, self._database)
-            done = [await self._run(step) for step in steps if not stop.is_set()]
-            self._interval = UPKEEP_PAUSE if any(done) else UPKEEP_EVERY
+            have_more = [await self._run(step) for step in steps if not stop.is_set()]
+            self._interval = UPKEEP_PAUSE if any(have_more) else UPKEEP_EVERY
         return 0
 
     async def _run(self, step: webhooks.Step) -> bool:
@@ -292,10 +288,10 @@ class UpkeepJob(Job):
 
         def write(tx: Tx) -> int:
             tx.limit_lock_waits(LOCK_WAIT_MS)
-            return step.run(tx)
+            return step(tx)
 
         try:
-            return await asyncio.to_thread(self._database.write, write) > 0 and step.has_more
+            return await asyncio.to_thread(self._database.write, write) > 0
         except Exception as error:
             if is_outage(error):
                 raise

@@ -137,7 +137,5 @@ def events(url: str, world: World, count: int, *, kind: str = "booking.created")
 
 
 def waiting(url: str, world: World, count: int) -> None:
-    """Let `count` events wait for each endpoint of the organization, and mark the organization as having deliveries."""
+    """Let `count` events wait for each endpoint of the organization."""
     events(url, world, count)
-    with connect(url) as connection:
-        connection.execute(f"UPDATE counters SET has_undelivered = true WHERE organization_id = '{world.org}'")

@@ -18,7 +18,7 @@ from booking_core.models.pages import Order
 from booking_core.models.webhooks import AttemptError, WantedStatus, WebhookEndpointChange
 from booking_core.records import events
 from booking_core.records.events import NewEvent
-from booking_core.webhooks import ClaimedDelivery, DeliveryResult, claiming, following, log, store
+from booking_core.webhooks import ClaimedDelivery, DeliveryResult, filling, following, log, store
 from support.receivers import wait_until
 from support.world import World
 from webhook_verify import generate_secret
@@ -65,7 +65,7 @@ def follow(world: World, endpoint_id: str, *types: str, status: str = "enabled")
 
 def queue_rows(world: World) -> None:
     """Make a queued row of each delivery that is still only an event after its endpoint's cursor."""
-    world.database.write(lambda tx: claiming.fill(tx, ahead=10_000, limit=10_000))
+    world.database.write(lambda tx: filling.fill(tx, ahead=10_000, window=10_000))
 
 
 @dataclass
@@ -138,8 +138,7 @@ class Hooks:
 
     def claim(self, **options: Any) -> list[ClaimedDelivery]:
         defaults: dict[str, Any] = {"free": 64, "in_flight": {}, "slow_free": 32, "per_endpoint": 100}
-        wanted = defaults | {"per_organization": 1000} | options
-        return self.database.write(lambda tx: webhooks.claim(tx, self.world.installation, **wanted))
+        return self.database.write(lambda tx: webhooks.claim(tx, self.world.installation, **(defaults | options)))
 
     def one(self, **options: Any) -> ClaimedDelivery:
         (claimed,) = self.claim(**options)

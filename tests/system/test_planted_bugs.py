@@ -314,7 +314,7 @@ BUGS: dict[str, list[Patch]] = {
         instead("payments.refunds.record_returned", returned_nothing)
     ],
     "each refund that returned money has one event": [forgotten("bookings.refunds._publish")],
-    "an event has a delivery for each endpoint that subscribes to its type": [forgotten("webhooks.claiming._insert")],
+    "an event has a delivery for each endpoint that subscribes to its type": [forgotten("webhooks.filling._insert")],
     "a subtotal is the sum of its lines, in one currency": [instead("bookings.pricing.quote", dearer)],
     "an event's body agrees with its row, and contains no secret": [
         instead("bookings.drafts.NewEvent", with_link),

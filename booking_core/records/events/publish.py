@@ -1,7 +1,6 @@
 """Publishing events: numbered, rendered once, and written in the transaction of the change that they report.
 
-A transaction writes one row of the feed and nothing for webhooks: the package `webhooks` follows the feed. The row of
-the sequences, which is locked and written anyway, says which organizations it has to look at.
+A transaction writes one row of the feed and nothing for webhooks: the package `webhooks` follows the feed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import and_, any_, bindparam, func, literal_column, or_, select, update
+from sqlalchemy import any_, bindparam, func, select, update
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.dml import Update
 
@@ -99,10 +98,6 @@ def _lock(dialect: Dialect, *, blocking: bool) -> Update:
     return change.values(
         last_booking_number=counters.last_booking_number + row.last_booking_number,
         last_event_sequence=counters.last_event_sequence + row.last_event_sequence,
-        # PostgreSQL compares the values: true after true writes no index entry.
-        has_undelivered=or_(
-            counters.has_undelivered, and_(counters.has_webhooks, row.last_event_sequence > literal_column("0"))
-        ),
     ).returning(counters.organization_id, counters.last_booking_number, counters.last_event_sequence)
 
 
@@ -143,12 +138,10 @@ def _reserve(tx: Tx, statement: Statement, counts: Mapping[str, tuple[int, int]]
 
 
 class Sequences(NamedTuple):
-    """The locked sequences of an organization: its last booking number and event, and whether webhooks follow them."""
+    """The locked sequences of an organization: its last booking number and event."""
 
     last_booking_number: int
     last_event_sequence: int
-    has_webhooks: bool
-    has_undelivered: bool
 
 
 _TRY_SEQUENCES_OF = Statement(
@@ -159,7 +152,7 @@ _TRY_SEQUENCES_OF = Statement(
 _ADVANCE = RowUpdate(
     "advance",
     tables.counters,
-    sets=("last_booking_number", "last_event_sequence", "has_undelivered"),
+    sets=("last_booking_number", "last_event_sequence"),
     keys=("organization_id",),
 )
 
@@ -184,7 +177,6 @@ def advance(tx: Tx, organization_id: str, locked: Sequences, booking_numbers: in
         organization_id=organization_id,
         last_booking_number=locked.last_booking_number + booking_numbers,
         last_event_sequence=locked.last_event_sequence + events,
-        has_undelivered=locked.has_undelivered or (locked.has_webhooks and events > 0),
     )
 
 

@@ -58,23 +58,6 @@ SELECT e.organization_id, e.id, s.event_type || ' is missed while enabled, or se
  WHERE [e] AND e.deleted_at IS NULL AND s.until_sequence IS NULL
    AND (e.status = 'enabled') <> (s.missed_at IS NULL)
 
--- name: unmarked_organizations
--- Select organizations whose events no worker looks for, though an endpoint is enabled.
--- Cost: one pass over the organizations, and a look-up for each subscription of an endpoint that is behind.
--- check: an organization with events to be delivered is marked
-SELECT k.organization_id, 'counters', 'not marked, though endpoint ' || e.id || ' is enabled'
-  FROM counters k
-  JOIN webhook_endpoints e ON e.organization_id = k.organization_id
- WHERE [k] AND e.status = 'enabled' AND e.deleted_at IS NULL AND NOT k.has_webhooks
-UNION ALL
-SELECT k.organization_id, 'counters', 'not marked, though endpoint ' || c.endpoint_id || ' was served up to '
-       || c.served_sequence
-  FROM counters k
-  JOIN webhook_cursors c ON c.organization_id = k.organization_id
-   AND c.served_sequence < k.last_event_sequence
-  JOIN webhook_endpoints e ON e.organization_id = c.organization_id AND e.id = c.endpoint_id
- WHERE [k] AND NOT k.has_undelivered AND e.status = 'enabled'
-
 -- name: unwanted_deliveries
 -- Select deliveries of events that their endpoint does not subscribe to.
 -- Cost: a look-up of its endpoint and its subscription for each delivery.

@@ -27,8 +27,7 @@ def queue_database(queue_session: Database, queue_url: str, clock: FixedClock) -
     """A database with an empty queue and no endpoints, on the test's clock."""
     emptied = ("attempts", "deliveries", "webhook_secrets", "webhook_subscriptions", "webhook_endpoints")
     emptied += ("webhook_cursors", "webhook_recoveries")
-    unmarked = "UPDATE counters SET has_webhooks = false, has_undelivered = false"
-    databases.run(queue_url, *(f"DELETE FROM {table}" for table in emptied), unmarked)
+    databases.run(queue_url, *(f"DELETE FROM {table}" for table in emptied))
     yield queue_session
     queue_session.observer = None
 

@@ -19,7 +19,7 @@ from booking_core.base import tokens
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.webhooks import AttemptTrigger
-from booking_core.webhooks import ClaimedDelivery, claiming
+from booking_core.webhooks import ClaimedDelivery, filling
 
 SECOND = 1_000_000
 
@@ -44,7 +44,7 @@ def test_a_claim_holds_all_that_sending_takes(hooks: Hooks) -> None:
     assert (claimed.url, claimed.event_type) == ("https://receiver.example/hook", "gift_card.redeemed")
     assert claimed.body == stored["body"].encode()
     assert claimed.secrets == (hooks.secrets[endpoint],)
-    assert claimed.timed_out_before is False
+    assert not claimed.timed_out_before
     assert hooks.secrets[endpoint] not in repr(claimed)
 
 
@@ -162,33 +162,6 @@ def test_an_endpoint_has_so_many_attempts_under_way_and_no_more(hooks: Hooks) ->
     assert of(hooks.claim(per_endpoint=2, in_flight={busy: 1})) == {busy: 1, idle: 2}
     assert of(hooks.claim(per_endpoint=2, in_flight={busy: 2, idle: 2})) == {}
     assert of(hooks.claim(per_endpoint=2, in_flight={busy: 5, idle: 0})) == {idle: 2}
-
-
-def test_an_organization_has_so_many_attempts_under_way_and_no_more(
-    hooks: Hooks, new_hooks: Callable[..., Hooks]
-) -> None:
-    other = new_hooks()
-    endpoints = [hooks.endpoint() for _ in range(4)]
-    theirs = other.endpoint()
-    hooks.publish(times=5)
-    other.publish(times=5)
-    first = of(hooks.claim(per_endpoint=3, per_organization=8))
-    assert sum(first[endpoint] for endpoint in endpoints) == 8
-    assert first[theirs] == 3
-    second = of(hooks.claim(per_endpoint=3, per_organization=8, in_flight={**first, theirs: 2}))
-    assert second == {theirs: 1}
-
-
-def test_an_endpoint_with_nothing_under_way_may_always_have_one(hooks: Hooks) -> None:
-    """Even if its own hanging endpoints use up the organization's share."""
-    hanging = [hooks.endpoint() for _ in range(9)]
-    hooks.publish(times=4)
-    under_way = of(hooks.claim(per_endpoint=2, per_organization=8))
-    assert under_way == dict.fromkeys(hanging, 1)
-    healthy = hooks.endpoint()
-    hooks.publish(times=4)
-    assert of(hooks.claim(per_endpoint=2, per_organization=8, in_flight=under_way)) == {healthy: 1}
-    assert hooks.claim(per_endpoint=2, per_organization=8, in_flight=under_way | {healthy: 1}) == []
 
 
 def test_endpoints_that_time_out_share_the_slow_lane(hooks: Hooks) -> None:
@@ -328,21 +301,21 @@ def test_no_delivery_is_handed_out_twice(hooks: Hooks, new_hooks: Callable[..., 
 
 @pytest.mark.usefixtures("postgresql_only")
 def test_a_claim_waits_for_no_other_transaction(hooks: Hooks, queue_url: str) -> None:
-    endpoint = hooks.endpoint(events=3)
+    endpoint, other = hooks.endpoint(events=1), hooks.endpoint()
+    hooks.publish(times=3)
     queue_rows(hooks.world)
-    held = hooks.deliveries()[0]["id"]
-    (event,) = hooks.publish()
+    held = hooks.rows(other)[0]["id"]
     with (
-        databases.rows_held(queue_url, "SELECT 1 FROM webhook_endpoints WHERE id = %s FOR NO KEY UPDATE", endpoint),
+        databases.rows_held(queue_url, "SELECT 1 FROM webhook_endpoints WHERE id = %s FOR NO KEY UPDATE", other),
         databases.rows_held(
             queue_url, "SELECT 1 FROM webhook_cursors WHERE endpoint_id = %s FOR NO KEY UPDATE", endpoint
         ),
         databases.rows_held(queue_url, "SELECT 1 FROM deliveries WHERE id = %s FOR UPDATE", held),
     ):
         claimed = hooks.claim()
-    assert {each.delivery_id for each in claimed} == {row["id"] for row in hooks.rows()} - {held}
+    assert {each.delivery_id for each in claimed} == {row["id"] for row in hooks.rows(other)} - {held}
     assert hooks.cursor(endpoint)["last_claimed_at"] is None
-    assert {each.event_id for each in hooks.claim()} == {event, hooks.deliveries()[0]["event_id"]}
+    assert {each.delivery_id for each in hooks.claim()} == {row["id"] for row in hooks.rows(endpoint)} | {held}
     assert hooks.cursor(endpoint)["last_claimed_at"] == hooks.world.clock()
 
 
@@ -411,8 +384,8 @@ def test_a_claim_that_was_held_up_takes_what_nobody_else_took(hooks: Hooks, clai
 
 def test_rows_are_made_a_bounded_number_ahead(hooks: Hooks) -> None:
     hooks.endpoint(events=100)
-    made = [hooks.database.write(lambda tx: claiming.fill(tx, ahead=8, limit=6)) for _ in range(3)]
-    assert made == [6, 6, 0], "no more while eight are not over"
+    made = [hooks.database.write(lambda tx: filling.fill(tx, ahead=8, window=6)) for _ in range(2)]
+    assert made == [12, 0], "no more while nine have not ended"
     assert [row["event_sequence"] for row in hooks.rows()] == list(range(1, 13))
 
 
@@ -427,7 +400,7 @@ def test_a_burst_reaches_every_endpoint_in_the_first_turn(hooks: Hooks, new_hook
 @pytest.mark.usefixtures("postgresql_only")
 def test_two_workers_make_rows_of_each_event_once(hooks: Hooks) -> None:
     hooks.endpoint(events=200)
-    together(*[lambda: hooks.database.write(claiming.fill)] * 8)
+    together(*[lambda: hooks.database.write(filling.fill)] * 8)
     sequences = [row["event_sequence"] for row in hooks.rows()]
     assert sequences == list(range(1, len(sequences) + 1))
     assert hooks.world.examine() == []
@@ -443,8 +416,9 @@ def test_a_claim_costs_the_same_statements_for_any_number(hooks: Hooks, counted:
     hooks.publish(times=deliveries)
     counted.clear()
     assert len(hooks.claim(free=100)) == 2 * deliveries
-    # The next events, their rows, the due deliveries, their leases. SQLite changes one table with a statement.
-    assert len(counted) == (7 if hooks.database.is_sqlite else 4)
+    # The endpoints behind, the next events, their rows, the due deliveries, the secrets, the leases. SQLite changes one
+    # table with a statement.
+    assert len(counted) == (9 if hooks.database.is_sqlite else 6)
 
 
 def test_a_claim_that_finds_nothing_is_two_statements(hooks: Hooks, counted: list[str]) -> None:

@@ -19,19 +19,10 @@ from booking_core.models.events import EventType
 from booking_core.models.pages import Order
 from booking_core.models.webhooks import DeliveryRecover, DeliveryRedeliver, DeliveryStatus, RecoverableStatus
 from booking_core.records import events
-from booking_core.webhooks import recovering, upkeep
+from booking_core.webhooks import filling, recovering, upkeep
 
 SECOND = 1_000_000
 MANY = 10_000
-
-
-def flags(hooks: Hooks) -> tuple[bool, bool]:
-    (row,) = hooks.world.rows(tables.counters)
-    return bool(row["has_webhooks"]), bool(row["has_undelivered"])
-
-
-def clear(hooks: Hooks) -> int:
-    return hooks.database.write(lambda tx: upkeep.clear_flags(tx, limit=100))
 
 
 def recover(hooks: Hooks, endpoint: str, **fields: object) -> dict[str, object]:
@@ -46,7 +37,7 @@ def recovery(hooks: Hooks, endpoint: str, **fields: object) -> dict[str, Any]:
 
 def keep_up(hooks: Hooks) -> None:
     for step in webhooks.Upkeep().steps(hooks.database):
-        hooks.database.write(step.run)
+        hooks.database.write(step)
 
 
 def statuses(hooks: Hooks, endpoint: str) -> list[str]:
@@ -67,51 +58,13 @@ def test_an_event_is_one_row_whatever_the_number_of_endpoints(hooks: Hooks, coun
     assert len(hooks.deliveries()) == endpoints
 
 
-def test_an_organization_without_endpoints_is_never_marked(hooks: Hooks) -> None:
-    hooks.publish()
-    assert flags(hooks) == (False, False)
-    endpoint = hooks.endpoint(events=1)
-    assert flags(hooks) == (True, True)
-    hooks.succeed(*hooks.claim())
-    hooks.disable(endpoint)
-    assert clear(hooks) == 1
-    assert flags(hooks) == (False, False)
-    hooks.publish()
-    assert flags(hooks) == (False, False)
-
-
-def test_the_mark_is_cleared_when_every_endpoint_was_served(hooks: Hooks) -> None:
-    hooks.endpoint()
-    hooks.endpoint(ISSUED)
-    hooks.publish()
-    assert clear(hooks) == 0
-    hooks.claim()
-    assert clear(hooks) == 1, "the other endpoint has passed an event that it does not want"
-    assert flags(hooks) == (True, False)
-    hooks.publish()
-    assert len(hooks.claim()) == 1
-
-
-@pytest.mark.usefixtures("postgresql_only")
-def test_an_event_that_is_published_while_the_mark_is_cleared_is_delivered(hooks: Hooks) -> None:
-    hooks.endpoint(events=1)
-    hooks.succeed(*hooks.claim())
-    cleared: list[int] = []
-    hooks.commit_when_awaited(lambda tx: cleared.append(upkeep.clear_flags(tx, limit=100)), hooks.publish)
-    assert cleared == [1]
-    assert flags(hooks) == (True, True)
-    assert len(hooks.claim()) == 1
-
-
-@pytest.mark.usefixtures("postgresql_only")
-def test_the_mark_is_left_while_an_event_is_published(hooks: Hooks) -> None:
-    hooks.endpoint(events=1)
-    hooks.succeed(*hooks.claim())
-    with hooks.database.writing() as tx:
-        hooks.publish_in(tx)
-        assert clear(hooks) == 0, "the counters are locked, and nobody waits for them"
-    assert clear(hooks) == 0
-    assert len(hooks.claim()) == 1
+@pytest.mark.parametrize("events", [1, 3 * filling.WINDOW])
+def test_an_endpoint_passes_events_that_it_does_not_want_in_one_claim(hooks: Hooks, events: int) -> None:
+    endpoint = hooks.endpoint(ISSUED)
+    hooks.publish(times=events)
+    (issued,) = hooks.publish(kind=ISSUED)
+    assert hooks.one().event_id == issued
+    assert hooks.cursor(endpoint)["served_sequence"] == events + 1
 
 
 # Subscriptions ---------------------------------------------------------------------------------------------------
@@ -207,7 +160,7 @@ def fill(hooks: Hooks, count: int) -> None:
         f"{series} INSERT INTO events (organization_id, sequence, id, type, resource_type, resource_id, occurrence,"
         f" body, created_at) SELECT '{hooks.world.org}', {last} + n, {number}, 'gift_card.redeemed', 'gift_card',"
         f" {number}, {last} + n, '{{}}', {at} FROM s",
-        f"UPDATE counters SET last_event_sequence = last_event_sequence + {count}, has_undelivered = true"
+        f"UPDATE counters SET last_event_sequence = last_event_sequence + {count}"
         f" WHERE organization_id = '{hooks.world.org}'",
     )
 
@@ -393,7 +346,7 @@ def test_queued_deliveries_of_a_disabled_endpoint_fail_in_turns(hooks: Hooks) ->
     queue_rows(hooks.world)
     off = {"status": "disabled", "disabled_at": hooks.world.clock(), "disabled_reason": "manual"}
     hooks.world.change(tables.webhook_endpoints, endpoint, **off)
-    fail = lambda tx: upkeep.fail_given_up(tx, each=2, limit=100)  # noqa: E731
+    fail = lambda tx: upkeep.fail_given_up(tx, per_endpoint=2, limit=100)  # noqa: E731
     assert [hooks.database.write(fail) for _ in range(4)] == [2, 2, 1, 0]
     written = [(row["status"], row["failure_reason"], row["completed_at"]) for row in hooks.rows(endpoint)]
     assert written == [("failed", "endpoint_disabled", hooks.world.clock())] * 5

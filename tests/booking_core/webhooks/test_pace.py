@@ -97,7 +97,7 @@ def test_a_claim_with_a_limit_costs_no_statement_more(hooks: Hooks, counted: lis
     hooks.publish(times=20)
     counted.clear()
     assert len(hooks.claim(free=100)) == 30
-    assert len(counted) == (8 if hooks.database.is_sqlite else 4)
+    assert len(counted) == (9 if hooks.database.is_sqlite else 6)
 
 
 def test_workers_at_one_instant_take_one_burst(hooks: Hooks) -> None:

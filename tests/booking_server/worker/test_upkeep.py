@@ -125,7 +125,7 @@ def test_a_step_that_fails_keeps_no_other_from_its_turn(alone: World, caplog: py
 
     class Failing(webhooks.Upkeep):
         def steps(self, database: Database) -> list[Step]:
-            return [Step(fail), Step(note)]
+            return [fail, note]
 
     job = UpkeepJob(alone.database)
     job._upkeep = Failing()

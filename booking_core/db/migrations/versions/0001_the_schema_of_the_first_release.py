@@ -512,20 +512,9 @@ def upgrade() -> None:
         ),
         sa.Column("last_booking_number", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("last_event_sequence", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
-        sa.Column("has_webhooks", sa.Boolean(), server_default=sa.text("(false)"), nullable=False),
-        sa.Column("has_undelivered", sa.Boolean(), server_default=sa.text("(false)"), nullable=False),
         sa.ForeignKeyConstraint(["organization_id"], ["organizations.id"], name=op.f("fk_counters_organization_id")),
         sa.PrimaryKeyConstraint("organization_id", name=op.f("pk_counters")),
     )
-    with op.batch_alter_table("counters", schema=None) as batch_op:
-        batch_op.create_index(
-            "ix_counters_undelivered",
-            ["organization_id"],
-            unique=False,
-            postgresql_where=sa.text("has_undelivered"),
-            sqlite_where=sa.text("has_undelivered"),
-        )
-
     op.create_table(
         "customers",
         sa.Column(

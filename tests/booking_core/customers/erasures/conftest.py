@@ -36,7 +36,6 @@ def guests(guests_url: str, guests_app: tuple[TestClient, Database], clock: Fixe
     emptied = ("attempts", "deliveries", "webhook_subscriptions", "webhook_cursors")
     emptied += ("webhook_endpoints",)
     databases.run(guests_url, "DELETE FROM webhook_secrets", *(f"DELETE FROM {table}" for table in emptied))
-    databases.run(guests_url, "UPDATE counters SET has_webhooks = false, has_undelivered = false")
     return Guests(Api(client, make_world(database, clock)), guests_url)
 
 

@@ -115,7 +115,7 @@ def make_history(url: str) -> History:
     world.key(revoked_at=NOON)
     world.key(expires_at=NOON)
     queue_rows(world)
-    database.write(lambda tx: webhook_upkeep.fail_given_up(tx, each=100, limit=100))
+    database.write(lambda tx: webhook_upkeep.fail_given_up(tx, per_endpoint=100, limit=100))
     return history
 
 

@@ -314,9 +314,8 @@ UPDATE webhook_subscriptions SET missed_at = 1 WHERE until_sequence IS NULL;
 UPDATE webhook_subscriptions SET missed_at = NULL;
 DELETE FROM webhook_cursors;
 
--- unmarked_organizations, sequences
-UPDATE counters SET has_webhooks = false;
-UPDATE counters SET has_undelivered = false, last_event_sequence = last_event_sequence + 1;
+-- sequences
+UPDATE counters SET last_event_sequence = last_event_sequence + 1;
 
 -- unwanted_deliveries
 DELETE FROM webhook_subscriptions WHERE event_type = 'booking.cancelled';
