@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from booking_sdk import APIError, APIStatusError, BookingError
 
 HINTS: Mapping[str, str] = {
-    "api_key_invalid": "run booking login with a key of this service; booking config show prints the key in use",
+    "api_key_invalid": "run booking login with a key of this service; booking config get prints the key in use",
     "api_key_revoked": "the key was revoked: run booking login with another key",
     "api_key_expired": "the key has expired: run booking login with another key",
     "app_not_enabled": "booking orgs set SLUG api_app=on",
@@ -34,7 +34,7 @@ _BY_FIELD: Mapping[str, str] = {
 }
 """The next step by reason and by field of a detail. A number after the field does not count."""
 
-NOT_THE_API = "check that the base URL is the URL of the service: booking config show"
+NOT_THE_API = "check that the base URL is the URL of the service: booking config get"
 
 _PATHS: tuple[tuple[str, str, str], ...] = (
     ("POST", r"(bookings|bookings/quote|checkouts|holds)", "departure"),
@@ -129,7 +129,7 @@ def _message_without_key(error: "APIError") -> str:
 def _connection_hint(error: "APIError") -> str:
     if error.maybe_executed:
         return "check whether the change was made before you run the command again"
-    return "check that the service is running; booking config show prints the base URL in use"
+    return "check that the service is running; booking config get prints the base URL in use"
 
 
 def not_found_hint(method: str, path: str) -> str | None:

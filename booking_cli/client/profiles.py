@@ -43,7 +43,7 @@ class Profiles:
     """The content of the file."""
 
     current: str | None = None
-    """The profile of `config use`."""
+    """The profile of `config set`."""
     by_name: Mapping[str, Profile] = field(default_factory=dict)
 
     def named(self, name: str) -> Profile:
@@ -77,17 +77,17 @@ class Choice:
 
     name: str
     origin: str
-    """`--profile`, the variable, `config use` or `default`."""
+    """`--profile`, the variable, `config set` or `default`."""
 
 
 def chosen(cli: Cli) -> Choice:
-    """Return the profile of this run: from --profile, BOOKING_PROFILE or `config use`, or the default."""
+    """Return the profile of this run: from --profile, BOOKING_PROFILE or `config set`, or the default."""
     if cli.options.profile:
         return Choice(checked_name(cli.options.profile), "--profile")
     if name := os.environ.get(VARIABLE):
         return Choice(checked_name(name), VARIABLE)
     if current := load().current:
-        return Choice(current, "config use")
+        return Choice(current, "config set")
     return Choice(DEFAULT, "default")
 
 

@@ -2,40 +2,51 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any
 
 from booking_cli.client import connection, profiles
 from booking_cli.client.profiles import Choice, Profile
-from booking_cli.framework.arguments import is_there, one_of
+from booking_cli.framework.arguments import one_of
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.formatting import text_of
-from booking_cli.framework.options import argument, option
+from booking_cli.framework.options import argument
 
 app = command_group("Show and change profiles and client settings.")
 
 SETTINGS = ("profile", "base_url", "api_key", "organization", "config_file")
 PROFILE_COLUMNS = ("profile", "is_current", "base_url", "organization", "key", "kept_in")
-Name = Annotated[str, argument("PROFILE", "The profile's name; see `booking config list`.")]
 
 
-@command(app, "show")
-def show(
+@command(app, "get")
+def get(
     cli: Cli,
-    origin: Annotated[bool, option("--origin", "Also show the origin of each setting.")] = False,
+    setting: Annotated[
+        str | None, argument("[SETTING]", f"One of {', '.join(SETTINGS)}; default: all.", parser=one_of(*SETTINGS))
+    ] = None,
 ) -> None:
-    """Show the current client settings, with only the first characters of the API key.
+    """Show the current client settings with their origins, or the value of one.
 
-    A flag overrides the environment, and the environment overrides the profile.
+    A flag overrides the environment, and the environment overrides the profile. Of the API key only the first
+    characters are shown. The exit code is 1 if the one setting is not set.
 
     Examples:
-        booking config show
-        booking config show --origin --profile staging
+        booking config get
+        booking config get --profile staging
+        booking config get base_url
     """
-    columns = ("setting", "value", "origin") if origin else ("setting", "value")
-    cli.render.many(list(_current_settings(cli)), columns, wrapped=("value", "origin"))
+    rows = {row["setting"]: row for row in _current_settings(cli)}
+    if setting is None:
+        cli.render.many(list(rows.values()), ("setting", "value", "origin"), wrapped=("value", "origin"))
+    elif rows[setting]["value"] is None:
+        raise CliError(f"{setting} is not set.", ExitCode.FAILED, code="not_set", hint="booking config get")
+    elif cli.render.is_json_or_fields:
+        cli.render.one(rows[setting])
+    else:
+        cli.render.text(text_of(rows[setting]["value"]))
 
 
 @command(app, "list", shape="profile")
@@ -51,67 +62,28 @@ def list_(cli: Cli) -> None:
     cli.render.many(rows, PROFILE_COLUMNS, wrapped=("base_url",), empty="There is no profile yet: booking login")
 
 
-@command(app, "use", shape="profile", changes=True)
-def use(cli: Cli, name: Name) -> None:
-    """Set the default profile. --profile and BOOKING_PROFILE override it.
-
-    Examples:
-        booking config use staging
-    """
-    stored = profiles.load()
-    profile = stored.named(name)
-    profiles.save(profiles.Profiles(name, stored.by_name))
-    cli.render.one(_profile_row(name, profile, name))
-
-
 @command(app, "set", shape="profile", changes=True)
-def set_(cli: Cli, change: Annotated[str, argument("base_url=URL", "The setting to change.")]) -> None:
-    """Change the base URL of a profile.
+def set_(
+    cli: Cli, change: Annotated[str, argument("SETTING=VALUE", "profile=NAME, or base_url=URL of the profile.")]
+) -> None:
+    """Set the default profile, or the base URL of a profile. --profile and BOOKING_PROFILE override the default.
 
     Examples:
+        booking config set profile=staging
         booking config set base_url=https://booking.example.com --profile staging
     """
-    stored, name = profiles.load(), profiles.profile_name(cli)
-    profile = stored.named(name)
+    stored = profiles.load()
     key, _, value = change.partition("=")
-    if key != "base_url" or not value.startswith(("https://", "http://")):
-        raise CliError(f"{change!r} is not base_url=URL.", hint="booking config set --help")
-    changed = Profile(value.rstrip("/"), profile.organization, profile.key_prefix, profile.secret_file)
-    profiles.save(stored.having(name, changed))
-    cli.render.one(_profile_row(name, changed, name))
-
-
-@command(app, "get")
-def get(
-    cli: Cli,
-    setting: Annotated[str, argument("SETTING", f"One of {', '.join(SETTINGS)}.", parser=one_of(*SETTINGS))],
-) -> None:
-    """Show the value of one setting. Exit code 1 if it is not set.
-
-    Examples:
-        booking config get base_url
-    """
-    (setting_row,) = (row for row in _current_settings(cli) if row["setting"] == setting)
-    if setting_row["value"] is None:
-        raise CliError(f"{setting} is not set.", ExitCode.FAILED, code="not_set", hint="booking config show --origin")
-    if cli.render.is_json_or_fields:
-        cli.render.one(setting_row)
+    if key == "profile":
+        name, profile = value, stored.named(value)
+        profiles.save(profiles.Profiles(name, stored.by_name))
+    elif key == "base_url" and value.startswith(("https://", "http://")):
+        name = profiles.profile_name(cli)
+        profile = replace(stored.named(name), base_url=value.rstrip("/"))
+        profiles.save(stored.having(name, profile))
     else:
-        cli.render.text(text_of(setting_row["value"]))
-
-
-@command(app, "path")
-def path(cli: Cli) -> None:
-    """Show the path of the configuration file.
-
-    Examples:
-        booking config path
-    """
-    file = profiles.path()
-    if cli.render.is_json_or_fields:
-        cli.render.one({"path": str(file), "exists": is_there(file)})
-    else:
-        cli.render.text(text_of(str(file)))
+        raise CliError(f"{change!r} is neither profile=NAME nor base_url=URL.", hint="booking config set --help")
+    cli.render.one(_profile_row(name, profile, profiles.profile_name(cli) if key == "base_url" else name))
 
 
 def _profile_row(name: str, profile: Profile, current: str) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def test_every_command_that_takes_arguments_is_among_them() -> None:
 
 READS = {
     ("cells", "list"),
-    *{("config", each) for each in ("show", "list", "get", "path")},
+    *{("config", each) for each in ("list", "get")},
     *{(each, "list") for each in ("experiences", "bookings", "customers", "gift-cards", "events", "webhooks", "orgs")},
     *{(each, "get") for each in ("experiences", "bookings", "holds", "customers", "gift-cards", "events")},
     ("bookings", "quote"),

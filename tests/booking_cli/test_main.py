@@ -144,7 +144,7 @@ def test_help_and_version_load_no_library() -> None:
     lines = (
         *("--version", "--help", "keys --help", "keys create --help", "keys craete", "bookings create --help"),
         *("webhooks --help", "commands", "help exit-codes", "help environment", "completion bash"),
-        *("config show --origin", "config list -o json", "logout", "commands -o json"),
+        *("config get", "config list -o json", "logout", "commands -o json"),
     )
     assert loaded_modules(heavy, lines) == {}
 

@@ -82,7 +82,7 @@ def _env(**changes: str | None) -> dict[str, str]:
     return {name: value for name, value in merged.items() if value is not None}
 
 
-@pytest.mark.parametrize("argv", [("config", "show"), ("config", "path"), ("config", "list"), ("whoami",)])
+@pytest.mark.parametrize("argv", [("config", "get"), ("config", "list"), ("whoami",)])
 def test_without_a_home_a_command_works_or_says_why(process: Process, argv: tuple[str, ...], tmp_path: Path) -> None:
     environment = _env(HOME=None, XDG_CONFIG_HOME=None, BOOKING_CONFIG_DIR=None)
     _, errors = (started := process(*argv, env=environment)).communicate()
@@ -98,7 +98,7 @@ def test_a_config_folder_that_cannot_be_written_is_named(booking: Booking, tmp_p
 
 def test_a_config_folder_that_is_a_file_is_named(booking: Booking, tmp_path: Path) -> None:
     (tmp_path / "config").write_text("")
-    for argv in (("config", "show"), ("config", "list"), ("webhooks", "listen", "--print-secret"), ("logout",)):
+    for argv in (("config", "get"), ("config", "list"), ("webhooks", "listen", "--print-secret"), ("logout",)):
         refused = booking(*argv, "-o", "json")
         assert refused.code == ExitCode.USAGE, argv
         assert refused.error["code"] in ("bad_file", "bad_config"), argv
@@ -115,7 +115,7 @@ def test_a_damaged_profile_file_is_one_line(booking: Booking, tmp_path: Path, co
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "config.toml").write_bytes(config)
     code = "bad_profile" if b"a b" in config else "bad_config"
-    for argv in (("config", "show"), ("config", "list"), ("whoami",)):
+    for argv in (("config", "get"), ("config", "list"), ("whoami",)):
         assert booking(*argv, "-o", "json").refusal == (ExitCode.USAGE, code), argv
 
 

@@ -176,7 +176,7 @@ def test_stdin_without_a_key_is_refused(booking: Booking, canned: Any, typed: Ca
         (502, b"<html>Bad gateway</html>", 10, "http_502", None),
         (503, error("service_unavailable"), 10, "service_unavailable", None),
         (301, b"", 1, "http_301", None),
-        (200, b"<html>Welcome</html>", 10, "unreadable_answer", "config show"),
+        (200, b"<html>Welcome</html>", 10, "unreadable_answer", "config get"),
     ],
 )
 def test_each_answer_has_its_exit_code_and_its_line(
@@ -313,5 +313,5 @@ def test_interrupted_the_key_is_reported(booking: Booking, canned: Any, monkeypa
 
 
 def test_the_config_is_private(booking: Booking, home: Any, tmp_path: Path) -> None:
-    booking("config", "use", "home")
+    booking("config", "set", "profile=home")
     assert stat.S_IMODE((tmp_path / "config/config.toml").stat().st_mode) == 0o600
