@@ -107,7 +107,6 @@ check-types:
 check-style:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/python -m scripts.phrases
 	$(BIN)/python -m scripts.style
 
 check-imports:
