@@ -52,15 +52,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(cli: Cli, arguments: list[str]) -> int:
     from typer import Exit
 
-    from booking_cli.framework.command import COMPLETION_VARIABLE, RootGroup
+    from booking_cli.framework import typer_parts
+    from booking_cli.framework.command import RootGroup
 
     root = RootGroup(MODULES, SECTIONS, help=HELP, epilog=MORE, no_args_is_help=True, rich_markup_mode=None)
-    if instruction := os.environ.get(COMPLETION_VARIABLE):
-        from typer._completion_classes import completion_init
-        from typer.completion import shell_complete
-
-        completion_init()
-        return shell_complete(root, {"obj": cli}, "booking", COMPLETION_VARIABLE, instruction)
+    if instruction := os.environ.get(typer_parts.COMPLETION_VARIABLE):
+        return typer_parts.complete(root, cli, instruction)
     try:
         with root.make_context("booking", arguments, obj=cli) as ctx:
             result = root.invoke(ctx)

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from booking_cli.commands.registry import MODULES
-from booking_cli.framework import openapi_parts
+from booking_cli.framework import openapi_parts, typer_parts
 from booking_cli.framework.arguments import offers, one_of
-from booking_cli.framework.command import COMPLETION_VARIABLE, command, command_app, global_options, leaves
+from booking_cli.framework.command import command, command_app, global_options, leaves
 from booking_cli.framework.context import Cli
 from booking_cli.framework.environment import VARIABLES
 from booking_cli.framework.errors import CliError, closest
@@ -159,9 +159,7 @@ def completion(
         source <(booking completion bash)
         booking completion fish > ~/.config/fish/completions/booking.fish
     """
-    from typer._completion_shared import get_completion_script
-
-    script = get_completion_script(prog_name="booking", complete_var=COMPLETION_VARIABLE, shell=shell)
+    script = typer_parts.script(shell)
     if cli.render.is_json:
         cli.render.one({"shell": shell, "script": script + "\n"})
     else:

@@ -17,12 +17,10 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, wraps
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
-from typer._click.exceptions import MissingParameter
-from typer._click.shell_completion import CompletionItem
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperGroup
 
 from booking_cli._version import __version__
 from booking_cli.framework.arguments import OFFERED, one_of
@@ -31,6 +29,7 @@ from booking_cli.framework.errors import CliError
 from booking_cli.framework.formatting import BOLD, PLAIN, wants_color
 from booking_cli.framework.options import Paging
 from booking_cli.framework.output import COLORS, FORMATS
+from booking_cli.framework.typer_parts import CompletionItem, MissingParameter
 
 _PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
 
@@ -44,56 +43,66 @@ def _parse_fields(text: str) -> tuple[str, ...]:
     return paths
 
 
-def _global(*names: str, help: str, parse: Callable[[Any], Any] | None = None, **settings: Any) -> TyperOption:  # noqa: A002
+_GLOBAL: dict[str, Any] = {"expose_value": False, "is_eager": True, "show_default": False}
+
+
+def _global(*names: str, help: str, parse: Callable[[Any], Any] | None = None, **settings: Any) -> Any:  # noqa: A002
     """Return an option that is stored in `Cli.options` rather than passed to the command."""
     words = getattr(parse, OFFERED, ())
 
-    def callback(ctx: Any, param: Any, value: Any) -> None:
+    def callback(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> None:
         if value:
-            setattr(ctx.obj.options, param.name, parse(value) if parse else value)
+            setattr(ctx.obj.options, param.name or "", parse(value) if parse else value)
 
-    return TyperOption(
-        param_decls=list(names),
-        help=help,
-        callback=callback,
-        expose_value=False,
-        is_eager=True,
-        autocompletion=lambda *_: words,
-        **settings,
-    )
+    settings = _GLOBAL | settings | {"help": help, "callback": callback, "autocompletion": lambda: words}
+    return typer.Option(*names, **settings)
 
 
-def _show_version(ctx: Any, param: Any, value: Any) -> None:
+def _show_version(ctx: typer.Context, value: bool) -> None:
     if value and not ctx.resilient_parsing:
         typer.echo(f"booking {__version__}")
         raise typer.Exit
 
 
+def _declare_global_options(
+    output: Annotated[
+        str | None,
+        _global("-o", "--output", metavar="|".join(FORMATS), parse=one_of(*FORMATS), help="Output format."),
+    ] = None,
+    json: Annotated[bool, _global("--json", help="Same as --output json.")] = False,
+    fields: Annotated[
+        str | None, _global("--fields", metavar="a,b.c", parse=_parse_fields, help="Output only these fields.")
+    ] = None,
+    color: Annotated[
+        str | None,
+        _global("--color", metavar="|".join(COLORS), parse=one_of(*COLORS), help="Use colors; overrides NO_COLOR."),
+    ] = None,
+    quiet: Annotated[bool, _global("-q", "--quiet", help="Print no notes on stderr.")] = False,
+    verbose: Annotated[int, _global("-v", "--verbose", count=True, help="Print more notes on stderr.")] = 0,
+    debug: Annotated[bool, _global("--debug", help="Print the traceback of an error.")] = False,
+    no_progress: Annotated[bool, _global("--no-progress", help="Show no progress bars.")] = False,
+    yes: Annotated[bool, _global("--yes", help="Answer yes to every question.")] = False,
+    profile: Annotated[
+        str | None, _global("--profile", metavar="NAME", help="Profile to use; overrides BOOKING_PROFILE.")
+    ] = None,
+    base_url: Annotated[
+        str | None,
+        _global("--base-url", metavar="URL", help="Base URL of the service; overrides BOOKING_BASE_URL."),
+    ] = None,
+    api_key_stdin: Annotated[bool, _global("--api-key-stdin", help="Read the API key from stdin.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, help="Show the version and exit.", **_GLOBAL)
+    ] = False,
+) -> None:
+    """Declare the options of every command and group."""
+
+
 @cache
 def _global_options() -> tuple[Any, ...]:
     """Return the options of every command and group. They hold nothing of a call, and are the same objects in each."""
-    return (
-        _global("-o", "--output", metavar="|".join(FORMATS), parse=one_of(*FORMATS), help="Output format."),
-        _global("--json", is_flag=True, help="Same as --output json."),
-        _global("--fields", metavar="a,b.c", parse=_parse_fields, help="Output only these fields."),
-        _global("--color", metavar="|".join(COLORS), parse=one_of(*COLORS), help="Use colors; overrides NO_COLOR."),
-        _global("-q", "--quiet", is_flag=True, help="Print no notes on stderr."),
-        _global("-v", "--verbose", count=True, type=int, help="Print more notes on stderr."),
-        _global("--debug", is_flag=True, help="Print the traceback of an error."),
-        _global("--no-progress", is_flag=True, help="Show no progress bars."),
-        _global("--yes", is_flag=True, help="Answer yes to every question."),
-        _global("--profile", metavar="NAME", help="Profile to use; overrides BOOKING_PROFILE."),
-        _global("--base-url", metavar="URL", help="Base URL of the service; overrides BOOKING_BASE_URL."),
-        _global("--api-key-stdin", is_flag=True, help="Read the API key from stdin."),
-        TyperOption(
-            param_decls=["--version"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=_show_version,
-            help="Show the version and exit.",
-        ),
-    )
+    app = command_app()
+    app.command()(_declare_global_options)
+    return tuple(typer.main.get_command(app).params)
 
 
 def global_options(ctx: Any) -> Iterator[tuple[str, str]]:
@@ -137,8 +146,6 @@ class OutputSpec:
     changes: bool = False
 
 
-COMPLETION_VARIABLE = "_BOOKING_COMPLETE"
-"""The variable that a completion script sets for its requests."""
 _EXAMPLES = "\n\nExamples:\n"
 _PAGING = inspect.signature(Paging).parameters
 OUTPUT_SPEC = "booking_output"
