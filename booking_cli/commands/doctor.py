@@ -64,7 +64,7 @@ def examine(cli: Cli, org: str | None = None) -> list["Finding"]:
     if settings.cells and not settings.cell:
         by_cell = [_examine_cell(cli, cell, org) for cell in cells.every(settings)]
         if org and not any(findings is not None for findings in by_cell):
-            raise NotFound(f"There is no organization {org!r}.")
+            raise NotFound.of("organization", org)
         return [finding for findings in by_cell for finding in findings or ()] + _settings_findings(settings)
     with storage.open_database(cli) as database:
         return _examine(cli, settings, database, org) + _settings_findings(settings)

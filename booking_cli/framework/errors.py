@@ -1,6 +1,5 @@
 """The error that ends a command, and how other exceptions become one."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,10 +42,6 @@ LISTS: Mapping[str, str] = {
     "refund": "booking refunds list --org SLUG lists the refunds",
 }
 """The command that lists a resource which was not found, by its noun."""
-_MESSAGE = re.compile(r"There is no (?:such )?([a-z]+(?: [a-z]+)?)(?= '|[.,;])")
-
-NO_ARGS_ERROR = "NoArgsIsHelpError"
-"""Typer's error for a group without a command. Its message is the help. The class has no public name."""
 
 _MAX_LISTED = 6
 """The number of choices that fit into a line."""
@@ -93,8 +88,10 @@ def bad_file(path: object, problem: str, *, code: str = "bad_file", hint: str | 
 
 
 def is_no_args_error(error: Exception) -> bool:
-    """Return whether a group was called without a command."""
-    return type(error).__name__ == NO_ARGS_ERROR
+    """Return whether a group was called without a command. The message of the error is the help then."""
+    from booking_cli.framework.typer_parts import NoArgsIsHelpError
+
+    return isinstance(error, NoArgsIsHelpError)
 
 
 def to_cli_error(error: Exception) -> CliError:
@@ -133,19 +130,15 @@ def _from_usage_error(error: "TyperException") -> CliError:
 
 
 def _from_booking_error(error: "BookingError") -> CliError:
+    from booking_core.base.errors import NotFound
+
     reasons = [detail.reason for detail in error.details]
     hint = next((HINTS[reason] for reason in (*reasons, error.code) if reason in HINTS), None)
-    if hint is None and error.code == "not_found":
-        hint = _hint_of_message(str(error))
+    if hint is None and isinstance(error, NotFound):
+        hint = LISTS.get(error.noun or "")
     exit_code = BY_CODE.get(error.code, ExitCode.FAILED)
     details = [detail.to_json() for detail in error.details]
     return CliError(str(error), exit_code, code=error.code, hint=hint, details=details)
-
-
-def _hint_of_message(message: str) -> str | None:
-    """Return the hint for a message such as `There is no such booking.`"""
-    match = _MESSAGE.match(message)
-    return LISTS.get(match[1]) if match else None
 
 
 def closest(word: str, choices: Iterable[str], *, cutoff: float = SIMILAR) -> str | None:

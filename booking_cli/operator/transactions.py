@@ -42,7 +42,7 @@ def stored_id(text: str, noun: str = "thing") -> str:
     from booking_core.models.base import is_id
 
     if not is_id(text):
-        raise NotFound(f"There is no {noun} {text!r}.")
+        raise NotFound.of(noun, text)
     return text.lower()
 
 
@@ -71,7 +71,7 @@ def by_id(
 
         organizations = find(tx)
         if not organizations:
-            raise NotFound(f"There is no {noun} {reference!r}.")
+            raise NotFound.of(noun, reference)
         if len(organizations) > 1:
             raise _ambiguous(f"the {noun} {reference}", organizations)
         return organizations[0]
@@ -203,7 +203,7 @@ def _in_its_organization(
             actor = _actor(tx, session.installation, organization)
             results.append((organization, function(tx, actor, stored_id(row_id, noun))))
     if not results:
-        raise NotFound(f"There is no such {noun}.")
+        raise NotFound.of(noun)
     if len(results) > 1:
         raise _ambiguous("that id", [organization for organization, _ in results])
     storage.note_organization(session.cli, results[0][0])

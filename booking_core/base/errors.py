@@ -112,6 +112,18 @@ class NotFound(BookingError):
     code = ErrorCode.NOT_FOUND
     message = "There is no such resource."
 
+    def __init__(
+        self, message: str | None = None, *, noun: str | None = None, details: Sequence[ErrorDetail] = ()
+    ) -> None:
+        super().__init__(message, details=details)
+        self.noun = noun
+        """The kind of the resource, which the command line lists in its hint."""
+
+    @classmethod
+    def of(cls, noun: str, name: str | None = None) -> "NotFound":
+        """Return the error for a resource, which the caller named if it is not an id of a path."""
+        return cls(f"There is no such {noun}." if name is None else f"There is no {noun} {name!r}.", noun=noun)
+
 
 class MethodNotAllowed(BookingError):
     code = ErrorCode.METHOD_NOT_ALLOWED

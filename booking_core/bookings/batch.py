@@ -307,7 +307,7 @@ def _accept(batch: CreateBatch, position: int, create: CreateRequest, context: B
     """Take the seats in memory, with the checks in the order of decision B4."""
     departure = batch.departures.get(create.departure_key)
     if departure is None:
-        raise NotFound("There is no such departure.")
+        raise NotFound.of("departure")
     if create.unique_reference in batch.references_taken:
         raise rules.reference_taken()
     organization = create.caller.organization

@@ -72,7 +72,7 @@ def lock_bookable(
     organization = actor.organization
     departure = store.lock_departures(tx, [(organization.id, departure_id)]).get((organization.id, departure_id))
     if departure is None:
-        raise NotFound("There is no such departure.")
+        raise NotFound.of("departure")
     key = None if email is None else email_key(email)
     context = store.get_context(tx, organization.id, departure_id, email_key=key, hold_id=hold_id)
     require(refusals(departure, organization, context.at))

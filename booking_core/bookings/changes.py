@@ -63,7 +63,7 @@ def read(tx: Tx, actor: Actor, booking_id: str, *, is_locked: bool = False) -> L
     # Read after the lock: the row has the changes of the previous holder.
     booking = store.get_with_payment(tx, actor.organization.id, booking_id) if details else None
     if details is None or booking is None:
-        raise NotFound("There is no such booking.")
+        raise NotFound.of("booking")
     return LockedBooking(booking.row, details, booking.payment)
 
 

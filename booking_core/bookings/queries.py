@@ -87,7 +87,7 @@ def get(tx: Tx, actor: Actor, booking_id: str) -> JsonObject:
 def _get(tx: Tx, actor: Actor, booking_id: str) -> BookingWithPayment:
     booking = store.get_with_payment(tx, actor.organization.id, booking_id)
     if booking is None:
-        raise NotFound("There is no such booking.")
+        raise NotFound.of("booking")
     return booking
 
 

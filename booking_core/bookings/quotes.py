@@ -32,7 +32,7 @@ def quote(tx: Tx, actor: Actor, order: BookingOrder, *, key: str | None = None) 
     organization, at = actor.organization, actor.at
     departure_and_seats = store.read_departure(tx, organization.id, order.departure_id, at=at, hold_id=order.hold_id)
     if departure_and_seats is None:
-        raise NotFound("There is no such departure.")
+        raise NotFound.of("departure")
     departure, seats_held = departure_and_seats
     priced, problems = pricing.evaluate(organization, departure, order.guests, order.add_ons or ())
     refusals: list[BookingError] = []

@@ -59,7 +59,7 @@ def preview_reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str)
     booking = changes.read(tx, actor, booking_id)
     departure_and_seats = store.read_departure(tx, actor.organization.id, departure_id, at=actor.at)
     if departure_and_seats is None:
-        raise NotFound("There is no such departure.")
+        raise NotFound.of("departure")
     target, seats_held = departure_and_seats
     if refused := list(_refusals(actor, booking, target, actor.at, seats_held)):
         return changes.render(actor, Change(booking.with_row(booking.row), booking.details.seats, None, refused))
@@ -70,7 +70,7 @@ def _reschedule(tx: Tx, actor: Actor, booking: LockedBooking, departure_id: str)
     rules.require(rules.refusals_of_cancelled(booking.row))
     target = _lock_target(tx, actor, booking, departure_id)
     if target is None:
-        raise NotFound("There is no such departure.")
+        raise NotFound.of("departure")
     if booking.row.departure_id == departure_id:
         return _change(booking, booking.row, target)
     context = store.get_context(tx, actor.organization.id, departure_id)

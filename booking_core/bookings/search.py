@@ -130,7 +130,7 @@ def resolve_id_in(tx: Tx, organization: Organization, reference: str) -> str:
     number = parse_number(reference)
     booking_id = lists.id_of_number(tx, organization.id, number) if number is not None else None
     if booking_id is None:
-        raise NotFound(f"There is no booking {reference!r} of {organization.slug}.")
+        raise NotFound(f"There is no booking {reference!r} of {organization.slug}.", noun="booking")
     return booking_id
 
 

@@ -150,7 +150,7 @@ def void_payment(tx: Tx, actor: Actor, record_id: str, *, note: str | None = Non
     """
     record = payments.get_record(tx, actor.organization.id, record_id)
     if record is None:
-        raise NotFound("There is no such recorded payment.")
+        raise NotFound.of("recorded payment")
     booking = changes.lock(tx, actor, record.booking_id)
     if booking.row.status == BookingStatus.CANCELLED:
         raise Conflict("booking_cancelled", "The booking is cancelled, and its money was settled then.")

@@ -175,7 +175,7 @@ def _end(tx: Tx, actor: Actor, hold: HoldRow) -> None:
 
 def _found(hold: HoldRow | None) -> HoldRow:
     if hold is None:
-        raise NotFound("There is no such hold.")
+        raise NotFound.of("hold")
     return hold
 
 

@@ -69,7 +69,8 @@ def require_usable(hold: HoldRow | None, departure_id: str, at: int) -> HoldRow:
     """
     if hold is None:
         message = "There is no such hold."
-        raise NotFound(message, details=[ErrorDetail(field=_FIELD, reason="unknown_hold", message=message)])
+        detail = ErrorDetail(field=_FIELD, reason="unknown_hold", message=message)
+        raise NotFound(message, noun="hold", details=[detail])
     if hold.departure_id != departure_id:
         raise Conflict("hold_of_another_departure", "The hold is of another departure.", _FIELD)
     require_live(hold, at, _FIELD)

@@ -40,7 +40,7 @@ def get(tx: Tx, actor: Actor, customer_id: str) -> dict[str, Any]:
     """
     row = store.get(tx, actor.organization.id, customer_id)
     if row is None:
-        raise NotFound("There is no such customer.")
+        raise NotFound.of("customer")
     return rules.present(row, actor.organization.zone)
 
 
@@ -141,7 +141,7 @@ def update(
     organization = actor.organization
     locked = store.lock(tx, organization.id, customer_id)
     if locked is None:
-        raise NotFound("There is no such customer.")
+        raise NotFound.of("customer")
     before, updated_at, anonymized_at = locked
     if anonymized_at is not None:
         raise Conflict("customer_anonymized", "The customer was anonymized, and stays so.")

@@ -69,7 +69,7 @@ def get(tx: Tx, name: str) -> OwnedMail:
     """
     mail = history.by_id(tx, name.lower()) if is_id(name) else history.by_key(tx, name)
     if mail is None:
-        raise NotFound(f"There is no mail {name!r}.")
+        raise NotFound.of("mail", name)
     return mail
 
 

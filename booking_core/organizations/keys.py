@@ -304,7 +304,7 @@ def get(tx: Tx, key_id: str, *, lock: bool = False) -> tuple[CallerKey, Organiza
     """
     row = tx.first(_LOCK if lock else _GET, id=key_id.lower()) if is_id(key_id) else None
     if row is None:
-        raise NotFound(f"There is no key {key_id!r}.")
+        raise NotFound.of("key", key_id)
     return _from_row(row), organizations.from_row(row[_WIDTH:])
 
 
@@ -321,7 +321,7 @@ def resolve_id(tx: Tx, reference: str) -> str:
     prefix = tokens.api_key_prefix(reference)
     rows = tx.all(_IDS_OF_PREFIX, prefix=prefix)
     if not rows:
-        raise NotFound(f"There is no key {prefix!r}.")
+        raise NotFound.of("key", prefix)
     if len(rows) > 1:
         raise Conflict("ambiguous_prefix", f"Several keys begin with {prefix}; name one by its id.")
     return str(rows[0][0])

@@ -89,7 +89,7 @@ def get(tx: Tx, *, slug: str) -> Organization:
     """
     row = tx.first(_BY_SLUG, slug=slug)
     if row is None:
-        raise NotFound(f"There is no organization {slug!r}.")
+        raise NotFound.of("organization", slug)
     return from_row(row)
 
 
@@ -101,7 +101,7 @@ def by_id(tx: Tx, organization_id: str) -> Organization:
     """
     row = tx.first(_BY_ID, id=organization_id)
     if row is None:
-        raise NotFound(f"There is no organization {organization_id!r}.")
+        raise NotFound.of("organization", organization_id)
     return from_row(row)
 
 
@@ -135,7 +135,7 @@ def owner(tx: Tx, table: Table, row_id: str, noun: str) -> Organization:
     """
     organizations = owners(tx, table, row_id)
     if not organizations:
-        raise NotFound(f"There is no {noun} {row_id!r}.")
+        raise NotFound.of(noun, row_id)
     return organizations[0]
 
 

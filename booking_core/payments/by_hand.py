@@ -240,7 +240,7 @@ def _lock_without_refund(tx: Tx, actor: Actor, booking_id: str) -> tuple[Booking
     """Lock a cancelled booking without a refund, and its received payment."""
     booking = store.lock_booking(tx, actor, booking_id)
     if booking is None:
-        raise NotFound("There is no such booking.")
+        raise NotFound.of("booking")
     if booking.booking_status != BookingStatus.CANCELLED:
         raise Conflict("booking_not_cancelled", "The booking is not cancelled, so nothing of it is refunded.")
     payment = store.lock(tx, actor, booking_id)
@@ -272,7 +272,7 @@ def _unrequested(
 def _lock(tx: Tx, actor: Actor, refund_id: str) -> RefundRow:
     refund = store.lock_refund(tx, actor, refund_id)
     if refund is None:
-        raise NotFound("There is no such refund.")
+        raise NotFound.of("refund")
     return refund
 
 

@@ -130,7 +130,7 @@ def outcome_of(tx: Tx, organization_id: str, booking_id: str) -> MoneyOutcome:
     """
     outcomes = outcomes_of(tx, organization_id, [booking_id])
     if not outcomes:
-        raise NotFound("There is no such booking.")
+        raise NotFound.of("booking")
     return outcomes[booking_id]
 
 

@@ -158,7 +158,8 @@ def find_refund(tx: Tx, refund_id: str) -> OwnedRefund:
     """
     row = tx.first(_BY_ID, id=refund_id.lower()) if is_id(refund_id) else None
     if row is None:
-        raise NotFound(f"There is no refund {refund_id!r}, and no booking of that id has one.")
+        message = f"There is no refund {refund_id!r}, and no booking of that id has one."
+        raise NotFound(message, noun="refund")
     return parse_refund(row)
 
 
@@ -170,7 +171,7 @@ def get_refund(tx: Tx, organization: Organization, refund_id: str) -> Refund:
     """
     row = tx.first(_IN_ORGANIZATION, organization_id=organization.id, id=refund_id)
     if row is None:
-        raise NotFound("There is no such refund.")
+        raise NotFound.of("refund")
     return parse_refund(row)[0]
 
 

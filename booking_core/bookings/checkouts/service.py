@@ -111,7 +111,7 @@ def prepare(tx: Tx, actor: Actor, booking_id: str) -> Prepared:
     row = store.get(tx, actor.organization.id, booking_id)
     booking = store.pending(tx, actor.organization.id, booking_id)
     if row is None or booking is None:
-        raise NotFound("There is no such checkout.")
+        raise NotFound.of("checkout")
     if row.status == IntentStatus.REFUSED:
         raise refusal(row.last_error)
     account = _account_of(tx, actor)
@@ -149,7 +149,7 @@ def record_intent(tx: Tx, actor: Actor, booking_id: str, intent_id: str, client_
     booking = changes.lock(tx, actor, booking_id)
     row = store.lock(tx, organization_id, booking_id)
     if row is None:
-        raise NotFound("There is no such checkout.")
+        raise NotFound.of("checkout")
     if row.client_secret_sealed is not None:
         return row
     expires_at = booking.details.expires_at or actor.at
@@ -188,7 +188,7 @@ def get(tx: Tx, caller: Caller, booking_id: str) -> dict[str, Any]:
     presented = bookings.get(tx, caller, booking_id)
     booking = orjson.loads(orjson.dumps(presented))  # parts of it are rendered
     if booking["source"] != BookingSource.ONLINE:
-        raise NotFound("There is no such checkout.")
+        raise NotFound.of("checkout")
     if booking["payment"]["source"] != PaymentSource.STRIPE:
         return {"id": booking_id, "booking": presented, "payment": None}
     row = store.get(tx, caller.organization.id, booking_id)
@@ -322,7 +322,7 @@ def _lock_payable(tx: Tx, actor: Actor, booking_id: str) -> IntentRow:
     payments.lock(tx, actor, booking_id)
     row = store.lock(tx, actor.organization.id, booking_id)
     if row is None or row.intent_id is None:
-        raise NotFound("There is no such checkout.")
+        raise NotFound.of("checkout")
     if row.status == IntentStatus.SUCCEEDED:
         raise Conflict("paid_already", "The checkout is paid.")
     if row.status not in UNPAID:

@@ -45,7 +45,7 @@ def get(tx: Tx, actor: Actor, departure_id: str) -> dict[str, Any]:
     """
     row = store.get(tx, actor.organization.id, departure_id, actor.at)
     if row is None:
-        raise NotFound("There is no such departure.")
+        raise NotFound.of("departure")
     return _present(actor, row)
 
 
@@ -65,7 +65,7 @@ def lock(tx: Tx, actor: Actor, departure_id: str) -> DepartureRow:
     """
     row = store.lock(tx, actor.organization.id, departure_id, actor.at)
     if row is None:
-        raise NotFound("There is no such departure.")
+        raise NotFound.of("departure")
     return row
 
 
