@@ -21,7 +21,7 @@ def mcp(
 ) -> None:
     """Let an agent sell: a server of the Model Context Protocol (MCP) on stdin and stdout, or on a port.
 
-    The agent has the permissions of the key. A person is asked before a call that moves money, except with --yes.
+    The agent has the permissions of the key. A person confirms each call that moves money, except with --yes.
     It needs the extra `mcp`: pip install 'booking-cli[mcp]'.
 
     Examples:

@@ -21,6 +21,7 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "events": ("booking_cli.commands.events", "Follow changes as they happen."),
     "webhooks": ("booking_cli.commands.webhooks", "Send each change to your own systems."),
     "mcp": ("booking_cli.commands.mcp", "Let an AI agent sell with your key."),
+    "conformance": ("booking_cli.commands.conformance", "Check that a service keeps the contract of the API."),
     "sandbox": ("booking_cli.commands.sandbox", "Test without mail and money, on your own clock."),
     "api": ("booking_cli.commands.api", "Send any request to the API."),
     "worker": ("booking_cli.commands.serve", "Deliver webhooks and mail in a separate process."),

@@ -35,6 +35,7 @@ _ADDED: Mapping[str, str] = {
     "guest_hold": "id departure_id seats expires_at",
     "import": "organization dry_run experiences.* departures.* customers.* gift_cards.* notes cancelled_departures",
     "key": "status revoked_at",
+    "conformance": "status section check reason",
     "login": "profile base_url organization key scopes kept_in",
     "mail": "id organization kind booking_id recipient status attempt_count last_error created_at sent_at"
     " next_attempt_at effect_key message_id",

@@ -15,7 +15,13 @@ from booking_cli.framework.formatting import paths_of
 
 OF_CELLS = {("cells", "create")}
 """They need several cells of PostgreSQL; their own tests read their output."""
-OF_SANDBOXES = {("sandbox", "clock"), ("sandbox", "advance"), ("sandbox", "mails"), ("sandbox", "pay")}
+OF_SANDBOXES = {
+    ("conformance",),
+    ("sandbox", "clock"),
+    ("sandbox", "advance"),
+    ("sandbox", "mails"),
+    ("sandbox", "pay"),
+}
 """They need the key of a sandbox; their own tests read their output."""
 
 

@@ -13,7 +13,10 @@ import pytest
 from support.commands import Booking, Environment, Process
 from support.demo import call
 from support.serving import read_until
+from support.world import World
 
+from booking_cli.client.conformance import CHECKS
+from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.operator import sandbox_service
 
 Served = tuple[subprocess.Popen[str], dict[str, Any]]
@@ -31,6 +34,21 @@ def served(process: Process, environment: Environment) -> Iterator[Served]:
     finally:
         started.kill()
         started.communicate()
+
+
+def test_a_sandbox_that_is_served_keeps_the_contract(
+    served: Served, booking: Booking, environment: Environment
+) -> None:
+    for name, value in served[1]["environment"].items():
+        environment(name, value)
+    result = booking("conformance", "-o", "json")
+    outcomes = result.json["data"]
+    assert (result.code, {outcome["status"] for outcome in outcomes}) == (0, {"kept"})
+    assert len(outcomes) == len(CHECKS)
+
+
+def test_only_a_sandbox_is_checked_for_conformance(shop: World, booking: Booking) -> None:
+    assert booking("conformance", "-o", "json").refusal == (ExitCode.USAGE, "not_a_sandbox")
 
 
 def test_a_sandbox_is_served_moved_read_and_stopped(served: Served, booking: Booking, environment: Environment) -> None:

@@ -1,0 +1,52 @@
+"""`booking conformance`: check that a service keeps the contract of the API."""
+
+from collections import Counter
+
+from booking_cli.client import api_client
+from booking_cli.framework.command import command, command_app
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.exit_codes import ExitCode
+
+app = command_app()
+
+COLUMNS = ("status", "section", "check", "reason")
+TIMEOUT_S = 30.0
+
+
+@command(app, "conformance", shape="conformance", changes=True)
+def conformance(cli: Cli) -> int:
+    """Check that a service, or a proxy in front of it, keeps the contract of the API.
+
+    It needs the key of a sandbox: it makes bookings, customers and an endpoint there, and cancels the bookings that it
+    does not need. A check without the data or the scope that it needs is skipped. The exit code is 1 for a deviation.
+
+    Examples:
+        booking conformance
+        booking conformance --base-url https://booking.example.com --profile sandbox
+        booking conformance -o json > conformance.json
+    """
+    import httpx
+
+    from booking_cli.client.conformance import Missing, examine
+
+    base_url, api_key = api_client.login(cli)
+    with httpx.Client(base_url=base_url, timeout=TIMEOUT_S, trust_env=False) as client:
+        try:
+            outcomes = [
+                {
+                    "status": outcome.status,
+                    "section": outcome.check.section,
+                    "check": outcome.check.sentence,
+                    "reason": outcome.reason or None,
+                }
+                for outcome in examine(client, api_key)
+            ]
+        except Missing as missing:
+            raise CliError(f"{missing}.", code="not_a_sandbox", hint="booking orgs create --sandbox") from None
+        except httpx.TransportError as error:
+            raise CliError(f"{base_url} cannot be reached: {error}.", ExitCode.NETWORK, code="network_error") from None
+    cli.render.many(outcomes, COLUMNS)
+    count = Counter(str(outcome["status"]) for outcome in outcomes)
+    cli.render.note(f"{count['kept']} checks kept, {count['broken']} broken, {count['skipped']} skipped")
+    return ExitCode.FAILED if count["broken"] else ExitCode.OK
