@@ -37,6 +37,7 @@ from booking_server.monitoring.exposition import processes_folder
 from booking_server.monitoring.health import announced
 from booking_server.monitoring.monitor import Monitor, ProcessMonitor
 from booking_server.monitoring.observer import RequestLog, RequestObserver
+from booking_server.octo import router as octo
 from booking_server.reference import router as reference
 from booking_server.stripe_webhooks import router as stripe_webhooks
 from booking_server.tracing import open_tracing
@@ -115,7 +116,7 @@ def describe(
     admission: Admission | None = None,
 ) -> FastAPI:
     """Return the application without its service: enough for the OpenAPI document, and for tests of it."""
-    routers = (*ROUTERS, guest_pages, stripe_webhooks, reference, monitoring)
+    routers = (*ROUTERS, octo, guest_pages, stripe_webhooks, reference, monitoring)
     routes = [route for router in routers for route in router.routes]
     app = FastAPI(
         routes=[RouteTable(routes), *routes],

@@ -17,17 +17,23 @@ from booking_server.fastapi_ext import requests
 from booking_server.fastapi_ext.routes import methods_of
 from booking_server.guest_pages import GUEST_PAGES
 from booking_server.guest_pages.pages import error_page
+from booking_server.octo import errors as octo
 from booking_server.reference import missing_page
 from booking_server.request_state import path_of, state_of
 
+OCTO = "/octo/"
+
 
 def respond_to(request: Request, error: BookingError) -> Response:
-    """Return the response of a refusal, a page for a guest and else JSON, and note it for metrics, log and trace."""
+    """Return the response of a refusal, a page for a guest, OCTO's JSON or the API's, and note it for metrics, log and
+    trace."""
     state = state_of(request.scope)
     state.error_code = str(error.code)
     state.reason = error.reason if isinstance(error, Unavailable) else None
     if path_of(request.scope).startswith(GUEST_PAGES):
         response: Response = error_page(request, error)
+    elif path_of(request.scope).startswith(OCTO):
+        response = octo.respond_with(request, error)
     else:
         refused = errors.answer(error, state.request_id)
         response = Response(refused.body, refused.status, media_type="application/json")
@@ -75,7 +81,7 @@ async def _unrouted(request: Request, error: Any) -> Response:
 
 
 def _is_browser(request: Request) -> bool:
-    return "text/html" in request.headers.get("accept", "") and not request.scope["path"].startswith("/api/")
+    return "text/html" in request.headers.get("accept", "") and not request.scope["path"].startswith(("/api/", OCTO))
 
 
 async def _count_address(request: Request) -> None:

@@ -4,7 +4,7 @@ A preview and the change itself decide by the same refusals, and present their r
 locks nothing and lists every refusal; the change raises the first.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -51,6 +51,16 @@ def lock(tx: Tx, actor: Actor, booking_id: str) -> LockedBooking:
         NotFound: the organization has no such booking.
     """
     return read(tx, actor, booking_id, is_locked=True)
+
+
+def lock_for_changes(tx: Tx, actor: Actor, booking_id: str, departure_ids: Collection[str]) -> None:
+    """Lock a booking and the departures that several changes of it need, before the first of them.
+
+    Raises:
+        NotFound: the organization has no such booking.
+    """
+    lock(tx, actor, booking_id)
+    store.lock_departures(tx, [(actor.organization.id, departure_id) for departure_id in departure_ids])
 
 
 def read(tx: Tx, actor: Actor, booking_id: str, *, is_locked: bool = False) -> LockedBooking:

@@ -52,6 +52,7 @@ def create(tx: Tx, actor: Actor, request: BookingRequest) -> bytes:
         is_new_customer=context.customer_id is None,
         source=request.source,
         discount_minor=request.discount_minor,
+        has_address=request.has_address,
     )
     booking_id = tokens.new_id()
     redeemed = _redeem(tx, actor, draft, booking_id, request.gift_card_code, due_minor)

@@ -72,6 +72,8 @@ class BookingRequest:
     metadata: Metadata | None = None
     check_due: Callable[[int, str], None] | None = None
     """Called with the amount to pay and its currency, before anything is written; it may refuse."""
+    has_address: bool = True
+    """False: the guest gave no address. The one of `customer` only names the customer's record."""
 
 
 @dataclass(slots=True)
@@ -88,6 +90,7 @@ class BookingDraft:
     source: BookingSource
     discount_minor: int = 0
     gift_card_minor: int = 0
+    has_address: bool = True
 
 
 def build_row(draft: BookingDraft, booking_id: str, manage_key_id: str, number: int | None = None) -> BookingRow:
@@ -111,7 +114,7 @@ def build_row(draft: BookingDraft, booking_id: str, manage_key_id: str, number: 
         ends_at=departure.ends_at,
         duration_minutes=departure.duration_minutes,
         guest_name=request.customer.name,
-        guest_email=request.customer.email,
+        guest_email=request.customer.email if draft.has_address else None,
         guest_phone=request.customer.phone or None,
         guests=quote.guests,
         add_ons=quote.add_ons,

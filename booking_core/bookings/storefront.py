@@ -3,6 +3,7 @@
 The API and the command line hold seats by the same rules. Holds of the API are shorter, and their number is bounded.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from booking_core.base import tokens
 from booking_core.base.clock import SECOND
 from booking_core.base.context import Actor, Organization
 from booking_core.base.errors import Conflict, Malformed, NotFound
-from booking_core.bookings import BookingRequest, capacity
+from booking_core.bookings import BookingRequest, capacity, store
 from booking_core.bookings.pricing import Charge
 from booking_core.catalogue import holds
 from booking_core.catalogue.holds import HoldRow
@@ -25,7 +26,7 @@ from booking_core.db.tables import Id
 from booking_core.db.unit_of_work import Update
 from booking_core.due_work.rows import DueRows
 from booking_core.models import limits
-from booking_core.models.bookings import BookingSource, PaymentMethod
+from booking_core.models.bookings import BookingSource, GuestLineInput, PaymentMethod
 from booking_core.models.holds import HoldCreate
 from booking_core.models.limits import COUNT_MAX, HOLD_S_DEFAULT, LIVE_HOLDS_PER_ORGANIZATION
 from booking_core.records import departure_touches
@@ -121,6 +122,16 @@ def get_hold(tx: Tx, actor: Actor, hold_id: str) -> dict[str, Any]:
     return holds.present(_found(holds.find(tx, actor.organization.id, hold_id)), actor.organization.zone, actor.at)
 
 
+def require_live_hold(tx: Tx, actor: Actor, hold_id: str) -> None:
+    """Lock a hold, and refuse it if it has ended.
+
+    Raises:
+        NotFound: the organization has no such hold.
+        Conflict: `hold_booked`, `hold_released` or `hold_expired`.
+    """
+    holds.require_live(_found(holds.lock(tx, actor.organization.id, hold_id)), actor.at)
+
+
 def extend_hold(tx: Tx, actor: Actor, hold_id: str, *, for_s: int | None = None) -> dict[str, Any]:
     """Let a hold end later, and return it in the shape of the API.
 
@@ -144,6 +155,33 @@ def extend_hold(tx: Tx, actor: Actor, hold_id: str, *, for_s: int | None = None)
     if expires_at != hold.expires_at:
         hold = holds.extend(tx, actor.organization.id, hold, expires_at)
     return holds.present(hold, actor.organization.zone, context.at)
+
+
+def change_hold(
+    tx: Tx, actor: Actor, hold_id: str, departure_id: str, guests: Sequence[GuestLineInput]
+) -> dict[str, Any]:
+    """Hold the seats of another party, or of another departure, until the same instant, and return the hold.
+
+    It keeps its seats if the others are refused. Both departures are locked first, in the order of all transactions.
+
+    Raises:
+        NotFound: the organization has no such hold, or no such departure.
+        Conflict: `hold_booked`, `hold_released`, `hold_expired`, `departure_cancelled`, `departure_closed` or
+            `departure_started`.
+        Unprocessable: a tier is not offered, or the sum exceeds 64 bits.
+        InsufficientCapacity: fewer seats are available.
+    """
+    organization = actor.organization
+    before = _found(holds.find(tx, organization.id, hold_id))
+    store.lock_departures(tx, [(organization.id, one) for one in (before.departure_id, departure_id)])
+    hold = _found(holds.lock(tx, organization.id, hold_id))
+    holds.require_live(hold, actor.at)
+    party = capacity.lock_party(tx, actor, departure_id, guests, hold_id=hold_id)
+    holds.require_live(hold, tx.now())
+    changed = holds.change(tx, organization.id, hold, departure_id, party.seats, party.guests)
+    touched = {hold.departure_id, departure_id}
+    departure_touches.touch(tx, organization.id, sorted(touched), at=actor.at)
+    return holds.present(changed, organization.zone, actor.at)
 
 
 def delete_hold(tx: Tx, actor: Actor, hold_id: str) -> None:

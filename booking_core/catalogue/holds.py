@@ -121,6 +121,7 @@ def _present_party(guests: str | None) -> dict[str, Any]:
 
 # Rows ---------------------------------------------------------------------------------------------------------------
 
+_CHANGE = Update("change_hold", holds, sets=("departure_id", "seats", "guests"))
 _EXTEND = Update("extend_hold", holds, sets=("expires_at",))
 _TAKE_OVER = Update("take_over_hold", holds, sets=("ended_at", "booking_id"))
 _COLUMNS = tuple(holds.c[name] for name in HoldRow._fields)
@@ -141,6 +142,13 @@ def lock(tx: Tx, organization_id: str, hold_id: str) -> HoldRow | None:
     """Lock a hold until the transaction ends, before its departure, as everywhere."""
     row = tx.first(_LOCK, organization_id=organization_id, id=hold_id)
     return HoldRow._make(row) if row else None
+
+
+def change(tx: Tx, organization_id: str, hold: HoldRow, departure_id: str, seats: int, guests: str) -> HoldRow:
+    """Write another departure and party of a locked hold, and return the hold."""
+    changed: dict[str, Any] = {"departure_id": departure_id, "seats": seats, "guests": guests}
+    tx.update(_CHANGE, organization_id=organization_id, id=hold.id, **changed)
+    return hold._replace(**changed)
 
 
 def extend(tx: Tx, organization_id: str, hold: HoldRow, expires_at: int) -> HoldRow:

@@ -23,10 +23,19 @@ from booking_core.records.outbox import OutboxKind
 _HIDDEN = frozenset(
     {
         *("organization_id", "email_key", "message", "lease_token", "lease_until", "generation", "lost_leases"),
-        *("code_hash", "code_sealed", "manage_key_id", "occurrence", "client_secret_sealed", "check_at", "check_count"),
+        *(
+            "code_hash",
+            "code_sealed",
+            "manage_key_id",
+            "occurrence",
+            "client_secret_sealed",
+            "check_at",
+            "check_count",
+            "fingerprint",
+        ),
     }
 )
-_JSON = frozenset({"tags", "guests", "add_ons", "metadata", "body", "data"})
+_JSON = frozenset({"tags", "guests", "add_ons", "metadata", "body", "data", "details"})
 _EMAIL = bindparam("email", type_=Text)
 
 Condition = Callable[[Dialect], ColumnElement[bool]]
@@ -55,7 +64,7 @@ _OWN_MAILS: Condition = lambda dialect: or_(  # noqa: E731
     and_(_mails.kind == OutboxKind.GIFT_CARD_MAIL.value, _has_address(_mails.recipient)(dialect)),
 )
 
-_OF_BOOKINGS = ("payments", "payment_records", "refunds", "payment_intents", "gift_card_entries")
+_OF_BOOKINGS = ("payments", "payment_records", "refunds", "payment_intents", "gift_card_entries", "reservations")
 _PARTS: dict[str, tuple[Table, Condition]] = {
     "bookings": (tables.bookings, _OWN_BOOKINGS),
     "gift_cards": (tables.gift_cards, _has_address(_cards.purchaser_email, _cards.recipient_email)),

@@ -342,6 +342,20 @@ bookings = _entity(
     ),
 )
 
+# Orders of resellers: a hold that is booked later, under the name that the reseller gave it (decisions/0040).
+reservations = _entity(
+    "reservations",
+    Column("hold_id", Id, nullable=False),  # purged before the reservation, if it was booked
+    Column("booking_id", Id),  # null: not booked
+    Column("fingerprint", Text, nullable=False, info=PLAIN),  # of the request that made it
+    Column("details", JsonText, info=EMPTIED),  # contact, unit items and references, as the reseller sent them
+    Column("cancelled_at", At),  # before it was booked
+    *_dates(),
+    _own("bookings", "booking_id"),
+    Index(None, "organization_id", "booking_id", unique=True),
+    _partial("ix_reservations_unbooked", "organization_id, created_at, id", where="booking_id IS NULL"),
+)
+
 # Gift cards ------------------------------------------------------------------------------------------------------
 
 gift_cards = _entity(

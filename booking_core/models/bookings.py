@@ -377,19 +377,19 @@ class BookingQuote(Resource):
     """null if a line is not offered."""
 
 
+CancellationNote = Annotated[
+    str,
+    Field(max_length=limits.CANCELLATION_REASON_LENGTH_MAX, json_schema_extra=SINGLE_LINE),
+    AfterValidator(single_line),
+]
+
+
 class BookingCancel(Request):
     """Body of `POST /api/v1/bookings/{id}/cancel`; an empty body is fine."""
 
     refund: RefundMode | None = None
     """Default auto. Bookings without a card payment are unaffected either way."""
-    reason: (
-        Annotated[
-            str,
-            Field(max_length=limits.CANCELLATION_REASON_LENGTH_MAX, json_schema_extra=SINGLE_LINE),
-            AfterValidator(single_line),
-        ]
-        | None
-    ) = None
+    reason: CancellationNote | None = None
     """Stored for staff."""
 
 

@@ -65,7 +65,7 @@ def headers(error: BookingError) -> dict[str, str]:
         return {"connection": "close"}  # the rest of the body is not read
     if isinstance(error, errors.MethodNotAllowed):
         return {"allow": ", ".join(error.allowed)}
-    if STATUS[type(error)] == 401:
+    if STATUS.get(type(error)) == 401:
         return {"www-authenticate": "Bearer"}
     return {}
 

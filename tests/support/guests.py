@@ -78,6 +78,7 @@ class Guests:
         cancelled = self.book("cancelled")
         self.post("cancel", f"/bookings/{cancelled['id']}/cancel", {"reason": "Canaryreason"})
         self.changed()
+        self.reserved()
         self.refunded()
         self.paid_by_hand()
         self.gift_cards()
@@ -106,6 +107,21 @@ class Guests:
         )
         later = {"departure_id": self.world.departure(self.experience, starts_at=self.world.clock() + 3 * DAY)}
         self.post("reschedule", f"/bookings/{booked['id']}/reschedule", later)
+
+    def reserved(self) -> None:
+        """Write a booking of a reseller, whose contact has more than the booking."""
+        start = self.api.get(f"/departures/{self.departure}").json()["starts_at"]
+        contact = {"fullName": ADA["name"], "emailAddress": ADA["email"], "country": "Canaryland"}
+        order = {"productId": self.experience, "optionId": "DEFAULT", "availabilityId": start}
+        uuid = self.resell("/octo/bookings", order | {"unitItems": [{"unitId": "adult"}]})["uuid"]
+        self.resell(f"/octo/bookings/{uuid}/confirm", {"contact": contact})
+
+    def resell(self, path: str, body: Any) -> Any:
+        """Send a request as a reseller."""
+        headers = {"Authorization": f"Bearer {self.api.key}"}
+        answer = self.api.client.post(path, json=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
 
     def refunded(self) -> None:
         """Write a checkout that was paid by card, cancelled, and refunded by the gateway."""

@@ -10,6 +10,7 @@ from booking_core.catalogue.departures.rules import DepartureRow, closes_at, end
 from booking_core.catalogue.departures.service import (
     close,
     find_available,
+    find_between,
     get,
     lock,
     organizations_of,

@@ -37,6 +37,13 @@ def find_available(
     return envelope(list(map(rules.presenter(zone, hours, actor.at), rows)), None)
 
 
+def find_between(tx: Tx, actor: Actor, first: int, last: int, *, experience_id: str) -> list[dict[str, Any]]:
+    """Return the departures of an experience that start from one instant to another, both included."""
+    organization = actor.organization
+    rows = store.available(tx, organization.id, start=first, end=last + 1, experience_id=experience_id, at=actor.at)
+    return list(map(rules.presenter(organization.zone, organization.hours_before_booking_closes, actor.at), rows))
+
+
 def get(tx: Tx, actor: Actor, departure_id: str) -> dict[str, Any]:
     """Return the departure in the shape of availability.
 

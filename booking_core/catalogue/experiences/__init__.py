@@ -8,4 +8,4 @@ from booking_core.catalogue.experiences.rules import (
     tiers,
     unknown_names,
 )
-from booking_core.catalogue.experiences.service import find, get
+from booking_core.catalogue.experiences.service import find, get, unit_types

@@ -54,12 +54,23 @@ def duration_text(minutes: int | None) -> str | None:
     return " ".join(f"{number} {unit}" for number, unit in parts if number) or "0 min"
 
 
+UNIT_TYPE = "octo_unit_type"
+"""The key of a stored tier with its type in OCTO, which the API does not show."""
+
+
+def unit_types(stored: str) -> dict[str, str]:
+    """Return the OCTO types of the tiers that have one, by the id of the tier."""
+    return {tier["id"]: tier[UNIT_TYPE] for tier in orjson.loads(stored) if UNIT_TYPE in tier}
+
+
 def price_tiers(stored: str, price_from_minor: int | None, currency: str) -> list[dict[str, Any]]:
     """Return the bookable tiers (API v1 section 2): the configured ones, or a `standard` tier at the advertised price.
 
     With neither the list is empty.
     """
     tiers: list[dict[str, Any]] = orjson.loads(stored)
+    for tier in tiers:
+        tier.pop(UNIT_TYPE, None)
     if tiers or price_from_minor is None:
         return tiers
     price = money_json(price_from_minor, currency)

@@ -68,5 +68,18 @@ def get(tx: Tx, caller: Caller, experience_id: str) -> dict[str, Any]:
     return _present(caller.organization, row)
 
 
+_UNIT_TYPES = Statement(
+    select(experiences.c.id, experiences.c.price_tiers).where(
+        experiences.c.organization_id == bindparam("organization_id", type_=Id),
+        experiences.c.price_tiers.contains(rules.UNIT_TYPE),
+    )
+)
+
+
+def unit_types(tx: Tx, caller: Caller) -> dict[str, dict[str, str]]:
+    """Return the OCTO types of the price tiers that have one, by the ids of experience and tier."""
+    return {row[0]: rules.unit_types(row[1]) for row in tx.all(_UNIT_TYPES, organization_id=caller.organization.id)}
+
+
 def _present(organization: Organization, row: Row) -> dict[str, Any]:
     return rules.present(ExperienceRow._make(row), organization.zone, has_add_ons=organization.add_ons_app)

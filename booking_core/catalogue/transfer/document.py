@@ -250,11 +250,16 @@ Amount = Annotated[Price, BeforeValidator(_amount)]
 """A price, or a whole number of minor units in the experience's currency."""
 
 
+OctoUnitType = Literal["ADULT", "YOUTH", "CHILD", "INFANT", "FAMILY", "SENIOR", "STUDENT", "MILITARY", "OTHER"]
+
+
 class TierEntry(_Object):
     id: LineId
     name: Name
     price: Price
     seats_per_unit: Annotated[int, Field(ge=1, le=limits.COUNT_MAX)] = 1
+    octo_unit_type: OctoUnitType | None = None
+    """Its type for resellers that speak OCTO; without one the first tier is ADULT, and the others are OTHER."""
 
 
 class AddOnEntry(_Object):

@@ -292,7 +292,7 @@ def _experience(position: int, item: ExperienceEntry) -> Entry:
     if "price_from" in item.model_fields_set:
         values["price_from_minor"] = _minor(item.price_from)
     for name in values.keys() & {"price_tiers", "add_ons"}:
-        values[name] = [element.model_dump() for element in values[name]]
+        values[name] = [element.model_dump(exclude_none=True) for element in values[name]]
     if "translations" in values:
         values["translations"] = _stored_texts(values["translations"] or {})
     if price := next(filter(None, _each_price(item)), None):

@@ -76,6 +76,7 @@ _BOOKING = [
     _replacement(tables.bookings, "id"),
     _replacement(tables.payment_records, "booking_id"),
     _replacement(tables.refunds, "booking_id"),
+    _replacement(tables.reservations, "booking_id"),
 ]
 _ATTEMPTS = _replacement(tables.attempts, "delivery_id")
 

@@ -17,7 +17,7 @@ from booking_core import notifications, webhooks
 from booking_core.base.clock import DAY, HOUR, MINUTE, SECOND, elapsed_s, has_passed
 from booking_core.base.repeated_log import RepeatedLog
 from booking_core.base.settings import Settings
-from booking_core.bookings import storefront
+from booking_core.bookings import reservations, storefront
 from booking_core.db.engine import Database, Tx
 from booking_core.due_work import parked
 from booking_core.due_work.rows import DuePage, DueRow, DueRows, Owner, Processed
@@ -37,6 +37,8 @@ PAUSE = SECOND // 4
 """The interval while there is more to delete."""
 DRY_RUN_MAX = 20_000
 """Rows of each kind that a dry run counts at most: it deletes them and rolls back."""
+RESERVATION_DAYS = 1
+"""Reservations that were not booked are kept for a day: no booking leads an erasure to their guests."""
 PARKED_MAX = 500
 """Parked rows that one turn deletes."""
 _ALL_AT_ONCE = 1_000_000
@@ -219,6 +221,7 @@ class RetentionJob(Job):
             *(old("mails", deliveries, work, notifications.purge) for work in notifications.ENDED_MAILS),
             *(old("effects", deliveries, work, notifications.purge_unmailed) for work in notifications.ENDED_UNMAILED),
             old("holds", deliveries, storefront.OLD_HOLDS, storefront.purge_holds),
+            old("reservations", self._before(RESERVATION_DAYS), reservations.UNBOOKED, reservations.purge_unbooked),
             old("stored_answers", answers, idempotency.OLD, idempotency.purge),
             Kind("events", self._before(settings.event_retention_days), _with_old_events, events.purge),
         ]

@@ -1047,6 +1047,38 @@ def upgrade() -> None:
         )
 
     op.create_table(
+        "reservations",
+        sa.Column(
+            "organization_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False
+        ),
+        sa.Column("id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False),
+        sa.Column("hold_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False),
+        sa.Column("booking_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=True),
+        sa.Column("fingerprint", sa.Text(), nullable=False),
+        sa.Column("details", sa.Text(), nullable=True),
+        sa.Column("cancelled_at", sa.BigInteger(), nullable=True),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("updated_at", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["organization_id", "booking_id"],
+            ["bookings.organization_id", "bookings.id"],
+            name=op.f("fk_reservations_organization_id_booking_id"),
+        ),
+        sa.PrimaryKeyConstraint("organization_id", "id", name=op.f("pk_reservations")),
+    )
+    with op.batch_alter_table("reservations", schema=None) as batch_op:
+        batch_op.create_index(
+            batch_op.f("ix_reservations_organization_id_booking_id"), ["organization_id", "booking_id"], unique=True
+        )
+        batch_op.create_index(
+            "ix_reservations_unbooked",
+            ["organization_id", "created_at", "id"],
+            unique=False,
+            postgresql_where=sa.text("booking_id IS NULL"),
+            sqlite_where=sa.text("booking_id IS NULL"),
+        )
+
+    op.create_table(
         "payment_records",
         sa.Column(
             "organization_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False

@@ -545,6 +545,16 @@ def test_an_experience_arrives_and_leaves_with_everything_that_was_written(world
     assert world.examine() == []
 
 
+def test_the_type_of_a_tier_in_octo_arrives_and_leaves_with_it(world: World) -> None:
+    load(world, tours(tour(slug="kayak", price_tiers=[ADULT | {"octo_unit_type": "SENIOR"}, CHILD])))
+    document = exported(world)
+    first, second = document["experiences"][0]["price_tiers"]
+    assert (first["octo_unit_type"], "octo_unit_type" in second) == ("SENIOR", False)
+    assert load(world, document).experiences == Counts(0, 0, 1)
+    (kinds,) = world.database.read(lambda tx: experiences.unit_types(tx, world.caller())).values()
+    assert kinds == {"adult": "SENIOR"}
+
+
 def test_only_what_changed_is_updated(world: World) -> None:
     load(world, tours(tour(slug="one"), tour(slug="two")))
     world.clock.advance(HOUR)

@@ -125,7 +125,7 @@ def test_an_idle_turn_runs_once_a_minute(world: World) -> None:
     assert (turn(job), seen) == (0, [])
     world.clock.advance(1)
     turn(job)
-    assert len(seen) == 13, "the clock, seven kinds, two of them with more ends, and the parked rows"
+    assert len(seen) == 14, "the clock, eight kinds, two of them with more ends, and the parked rows"
 
 
 def test_a_failing_kind_does_not_stop_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,206 @@
+"""Reservations: the orders of resellers, held under their own names until they are booked (decisions/0040).
+
+A reservation names a hold, and later the booking that took it over. Holds and bookings decide about seats, prices and
+refusals. The row adds the words of the reseller, since neither has a place for them.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+from sqlalchemy import BigInteger, Integer, and_, bindparam, delete, select, tuple_
+from sqlalchemy.engine import Dialect
+
+from booking_core.base.context import Actor
+from booking_core.base.errors import Conflict, IdempotencyInProgress, IdempotencyKeyReused
+from booking_core.bookings import storefront
+from booking_core.bookings.storefront import CheckoutRequest
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, as_json, in_rows, materialized
+from booking_core.db.tables import Id, bookings, reservations
+from booking_core.db.unit_of_work import Update
+from booking_core.due_work.rows import DueRows
+from booking_core.models.holds import HoldCreate
+from booking_core.models.json import JsonObject
+from booking_core.records import idempotency
+
+
+class Reservation(NamedTuple):
+    """The columns of a reservation, in the order of every query."""
+
+    id: str
+    hold_id: str
+    booking_id: str | None
+    fingerprint: str
+    details: str | None
+    """A JSON object; None after an erasure."""
+    cancelled_at: int | None
+    created_at: int
+    updated_at: int
+
+    @property
+    def words(self) -> JsonObject:
+        """Return the details."""
+        details: JsonObject = orjson.loads(self.details or "{}")
+        return details
+
+
+ReservationOrder = tuple[HoldCreate, Mapping[str, Any]]
+
+
+class Instants(NamedTuple):
+    """The instants of a booking that it does not show, and the reason of its cancellation."""
+
+    confirmed_at: int | None
+    cancelled_at: int | None
+    cancel_note: str | None
+
+
+def reserve(
+    tx: Tx, actor: Actor, reservation_id: str, fingerprint: str, order: Callable[[], ReservationOrder]
+) -> tuple[Reservation, JsonObject | None]:
+    """Hold the seats of an order under the reseller's id, or return the reservation that has it.
+
+    Args:
+        order: returns the hold to make and the details; not called for a repetition.
+
+    Returns:
+        The reservation, and its hold if it is new.
+
+    Raises:
+        IdempotencyInProgress: a request with this id is still running.
+        IdempotencyKeyReused: another order has this id.
+        BookingError: as `storefront.create_hold`.
+    """
+    organization = actor.organization
+    if not all(idempotency.try_locks(tx, [(organization.id, f"reservation:{reservation_id}")])):
+        raise IdempotencyInProgress
+    reservation = find(tx, actor, reservation_id)
+    if reservation is not None:
+        if reservation.fingerprint != fingerprint:
+            raise IdempotencyKeyReused
+        return reservation, None
+    request, details = order()
+    hold = storefront.create_hold(tx, actor, request)
+    words = orjson.dumps(details).decode()
+    at = actor.at
+    reservation = Reservation(reservation_id, hold["id"], None, fingerprint, words, None, at, at)
+    tx.insert(reservations, organization_id=organization.id, **reservation._asdict())
+    return reservation, hold
+
+
+def find(tx: Tx, actor: Actor, reservation_id: str) -> Reservation | None:
+    """Return a reservation."""
+    row = tx.first(_FIND, organization_id=actor.organization.id, id=reservation_id)
+    return Reservation._make(row) if row else None
+
+
+def lock(tx: Tx, actor: Actor, reservation_id: str) -> Reservation | None:
+    """Lock a reservation until the transaction ends, before its hold and its booking."""
+    row = tx.first(_LOCK, organization_id=actor.organization.id, id=reservation_id)
+    return Reservation._make(row) if row else None
+
+
+def change_words(tx: Tx, actor: Actor, reservation: Reservation, details: Mapping[str, Any]) -> Reservation:
+    """Write other details of a locked reservation, and return it."""
+    words = orjson.dumps(details).decode()
+    return reservation if words == reservation.details else _save(tx, actor, reservation, details=words)
+
+
+def book(
+    tx: Tx, actor: Actor, reservation: Reservation, checkout: CheckoutRequest, details: Mapping[str, Any]
+) -> Reservation:
+    """Book a locked reservation, whose hold ends, and return it. A booked reservation stays as it is.
+
+    Raises:
+        Conflict: `hold_expired`, or what `storefront.check_out` refuses.
+        BookingError: as `storefront.check_out`.
+    """
+    if reservation.booking_id is not None:
+        return reservation
+    storefront.require_live_hold(tx, actor, reservation.hold_id)
+    booking = orjson.loads(storefront.check_out(tx, actor, checkout))
+    words = orjson.dumps(details).decode()
+    return _save(tx, actor, reservation, booking_id=booking["id"], details=words)
+
+
+def release(tx: Tx, actor: Actor, reservation: Reservation, details: Mapping[str, Any]) -> Reservation:
+    """Release the seats of a locked reservation that is not booked, and return it.
+
+    Raises:
+        Conflict: `hold_booked`.
+    """
+    if reservation.booking_id is not None:
+        raise Conflict("hold_booked", "A booking has taken over the hold.")
+    if reservation.cancelled_at is not None:
+        return reservation
+    storefront.delete_hold(tx, actor, reservation.hold_id)
+    words = orjson.dumps(details).decode()
+    return _save(tx, actor, reservation, cancelled_at=actor.at, details=words)
+
+
+def of_bookings(tx: Tx, actor: Actor, booking_ids: Collection[str]) -> dict[str, tuple[Instants, Reservation | None]]:
+    """Return the instants of bookings, and their reservations, by the ids of the bookings."""
+    ids = as_json({"id": booking_id} for booking_id in booking_ids)
+    rows = tx.all(_OF_BOOKINGS, organization_id=actor.organization.id, wanted=ids)
+    return {row[0]: (Instants._make(row[1:4]), _joined(row[4:])) for row in rows}
+
+
+def _joined(columns: Sequence[Any]) -> Reservation | None:
+    return None if columns[0] is None else Reservation._make(columns)
+
+
+def _save(tx: Tx, actor: Actor, reservation: Reservation, **changed: Any) -> Reservation:
+    saved = reservation._replace(**changed, updated_at=max(actor.at, reservation.updated_at))
+    values = {name: getattr(saved, name) for name in _SAVE.sets}
+    tx.update(_SAVE, organization_id=actor.organization.id, id=saved.id, **values)
+    return saved
+
+
+# Statements ----------------------------------------------------------------------------------------------------------
+
+_OWNER = bindparam("organization_id", type_=Id)
+_COLUMNS = [reservations.c[name] for name in Reservation._fields]
+_ONE = select(*_COLUMNS).where(reservations.c.organization_id == _OWNER, reservations.c.id == bindparam("id", type_=Id))
+_FIND = Statement(_ONE)
+_LOCK = Statement(_ONE.with_for_update(key_share=True))
+_SAVE = Update("save_reservation", reservations, sets=("booking_id", "details", "cancelled_at", "updated_at"))
+
+
+def _of_bookings(dialect: Dialect) -> Any:
+    columns = [bookings.c[name] for name in ("id", *Instants._fields)]
+    of_booking = and_(
+        reservations.c.organization_id == bookings.c.organization_id, reservations.c.booking_id == bookings.c.id
+    )
+    return (
+        select(*columns, *_COLUMNS)
+        .join_from(bookings, reservations, of_booking, isouter=True)
+        .where(bookings.c.organization_id == _OWNER, in_rows(dialect, bookings.c.id, "wanted", "id"))
+    )
+
+
+_OF_BOOKINGS = Statement(_of_bookings)
+
+# Not booked ----------------------------------------------------------------------------------------------------------
+
+_IS_UNBOOKED = reservations.c.booking_id.is_(None)
+UNBOOKED = DueRows(reservations, reservations.c.created_at, reservations.c.id, lambda _: (_IS_UNBOOKED,))
+"""The reservations that were not booked, due at their creation: a purge looks for earlier ones."""
+_OLD = (
+    select(reservations.c.organization_id, reservations.c.id)
+    .where(
+        reservations.c.organization_id == _OWNER,
+        reservations.c.created_at < bindparam("before", type_=BigInteger),
+        _IS_UNBOOKED,
+    )
+    .order_by(reservations.c.created_at)
+    .limit(bindparam("limit", type_=Integer))
+    .with_for_update(skip_locked=True)
+)
+_KEY = tuple_(reservations.c.organization_id, reservations.c.id)
+_PURGE = Statement(lambda dialect: delete(reservations).where(_KEY.in_(materialized(dialect, _OLD))))
+
+
+def purge_unbooked(tx: Tx, organization_id: str, *, before: int, limit: int) -> int:
+    """Delete an organization's reservations from before that instant that were not booked, and return how many."""
+    return tx.run(_PURGE, organization_id=organization_id, before=before, limit=limit)

@@ -1,0 +1,373 @@
+"""OCTO's bookings: reservations that become bookings, and the bookings of other channels under their own ids.
+
+A reservation holds the seats of a party; its confirmation books it. Each verb runs in one transaction, and answers with
+the booking as it is then.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from booking_core import bookings
+from booking_core.base import tokens
+from booking_core.base.context import Caller
+from booking_core.base.errors import Conflict, IdempotencyKeyReused, Malformed, NotFound, Unprocessable
+from booking_core.bookings import Party, reservations, storefront
+from booking_core.bookings.reservations import Reservation, ReservationOrder
+from booking_core.bookings.storefront import CheckoutRequest
+from booking_core.catalogue import departures
+from booking_core.db.engine import Tx
+from booking_core.db.paging import PageRequest
+from booking_core.models.base import LANGUAGE_TAG_PATTERN, is_id
+from booking_core.models.bookings import (
+    BookingGuestChange,
+    BookingSource,
+    CancelReason,
+    GuestInput,
+    GuestLineInput,
+    PaymentMode,
+)
+from booking_core.models.holds import HoldCreate
+from booking_core.models.json import JsonObject
+from booking_core.models.limits import HOLD_S_DEFAULT, HOLD_S_MAX, LANGUAGE_TAG_LENGTH_MAX, PAGE_LIMIT_MAX
+from booking_server.fastapi_ext.requests import validate
+from booking_server.octo import catalogue, views
+from booking_server.octo.errors import InvalidId
+from booking_server.octo.models import (
+    BookingsQuery,
+    CancellationBody,
+    ConfirmationBody,
+    ExtendBody,
+    OctoRequest,
+    OrderBody,
+    ReservationBody,
+    UnitItem,
+    UpdateBody,
+)
+
+_TAG = re.compile(LANGUAGE_TAG_PATTERN)
+
+# Reading -------------------------------------------------------------------------------------------------------------
+
+
+def get(tx: Tx, caller: Caller, uuid: str, capabilities: frozenset[str]) -> JsonObject:
+    """Return a reservation or a booking.
+
+    Raises:
+        InvalidId: nothing has this id.
+    """
+    return _show(tx, caller, uuid, reservations.find(tx, caller, uuid), capabilities)
+
+
+def _show(
+    tx: Tx, caller: Caller, uuid: str, reservation: Reservation | None, capabilities: frozenset[str]
+) -> JsonObject:
+    try:
+        if reservation is not None and reservation.booking_id is None:
+            hold = storefront.get_hold(tx, caller, reservation.hold_id)
+            departure = departures.get(tx, caller, hold["departure_id"])
+            return views.present_reservation(caller, reservation, hold, departure, capabilities)
+        booking_id = reservation.booking_id if reservation else uuid
+        assert booking_id is not None
+        return _show_bookings(tx, caller, [bookings.get(tx, caller, booking_id)], capabilities)[0]
+    except NotFound:
+        raise InvalidId("uuid", uuid) from None
+
+
+def _show_bookings(
+    tx: Tx, caller: Caller, rows: Sequence[JsonObject], capabilities: frozenset[str]
+) -> list[JsonObject]:
+    """Present bookings, under the ids of their reservations where they have them."""
+    plain: list[JsonObject] = orjson.loads(orjson.dumps(rows))
+    others = reservations.of_bookings(tx, caller, [booking["id"] for booking in plain])
+    return [views.present_booking(caller, booking, *others[booking["id"]], capabilities) for booking in plain]
+
+
+def find(tx: Tx, caller: Caller, query: BookingsQuery, capabilities: frozenset[str]) -> list[JsonObject]:
+    """Return bookings by a reference or by their local day, the newest first.
+
+    Raises:
+        Malformed: no filter is given.
+        InvalidId: the product or the option is of no form that one has.
+        Unprocessable: the window is reversed, or wider than 92 days.
+    """
+    first, last = query.localDate or query.localDateStart, query.localDate or query.localDateEnd
+    if not (query.resellerReference or query.supplierReference or first or last):
+        raise Malformed("The list needs resellerReference, supplierReference, or a local date.")
+    if query.productId is not None and not is_id(query.productId):
+        raise InvalidId("productId", query.productId)
+    if query.optionId not in (None, catalogue.OPTION_ID):
+        raise InvalidId("optionId", query.optionId)
+    number = query.supplierReference
+    if number is not None and not (number.isascii() and number.isdigit() and len(number) <= _DIGITS_MAX):
+        return []
+    filters = {
+        "experience_id": query.productId and query.productId.lower(),
+        "departure_from": first,
+        "departure_to": last,
+        "booking_number": number and int(number),
+        "external_reference": query.resellerReference,
+    }
+    return _show_bookings(tx, caller, list(_all(tx, caller, filters)), capabilities)
+
+
+_DIGITS_MAX = 18
+_LIST_MAX = 1_000
+
+
+def _all(tx: Tx, caller: Caller, filters: dict[str, Any]) -> list[JsonObject]:
+    """Return the bookings of all pages: the standard's list has none."""
+    rows, cursor = list[JsonObject](), None
+    while len(rows) < _LIST_MAX:
+        page = bookings.find(tx, caller, PageRequest(PAGE_LIMIT_MAX, starting_after=cursor), **filters)
+        rows += page["data"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    return rows
+
+
+# Reserving -----------------------------------------------------------------------------------------------------------
+
+
+def reserve(tx: Tx, caller: Caller, body: ReservationBody, capabilities: frozenset[str]) -> JsonObject:
+    """Hold the seats of an order. The same request with the same uuid is answered with the same booking.
+
+    Raises:
+        InvalidId: there is no such product, option, availability or unit; or another order has the uuid.
+        BookingError: as `storefront.create_hold`.
+    """
+    uuid, fingerprint = body.uuid or tokens.new_id(), tokens.sha256_hex(body.model_dump_json().encode())
+
+    offered: list[JsonObject] = []
+
+    def order() -> ReservationOrder:
+        departure = catalogue.get_departure(tx, caller, body.product_id, body.option_id, body.availability_id)
+        offered[:] = [departure]
+        guests = catalogue.guests_of(departure, body.unit_items)
+        seconds = _seconds(body.expiration_minutes) or HOLD_S_DEFAULT
+        hold = HoldCreate(departure_id=departure["id"], guests=guests, expires_in_seconds=seconds)
+        return hold, _words(body, {})
+
+    try:
+        reservation, hold = reservations.reserve(tx, caller, uuid, fingerprint, order)
+    except IdempotencyKeyReused:
+        raise InvalidId("uuid", uuid) from None
+    if hold is not None:
+        return views.present_reservation(caller, reservation, hold, offered[0], capabilities)
+    return _show(tx, caller, uuid, reservation, capabilities)
+
+
+def _seconds(minutes: int | None) -> int | None:
+    """Return a duration in seconds, which a hold can have at most."""
+    return None if minutes is None else min(60 * minutes, HOLD_S_MAX)
+
+
+def _words(body: OrderBody | ConfirmationBody, before: JsonObject) -> JsonObject:
+    """Return the details of a reservation after a request: the fields that it sends, and the others as before."""
+    sent = _dumped(body)
+    words = before | {name: sent[name] for name in ("resellerReference", "contact", "notes") if name in sent}
+    if body.unit_items is not None:
+        words["unitItems"] = _items(body.unit_items, before.get("unitItems") or ())
+    return words
+
+
+def _dumped(body: OctoRequest) -> JsonObject:
+    """Return the fields of a body that were sent, by their names in the standard."""
+    return body.model_dump(by_alias=True, exclude_none=True)
+
+
+def _items(items: Sequence[UnitItem], before: Sequence[JsonObject]) -> list[JsonObject]:
+    """Return unit items with their uuids. An item that repeats the uuid of one before keeps its other fields."""
+    by_uuid = {item["uuid"]: item for item in before}
+    merged = [by_uuid.get(item.uuid or "", {}) | _dumped(item) for item in items]
+    return [item | {"uuid": item.get("uuid") or tokens.new_id()} for item in merged]
+
+
+# Confirming ----------------------------------------------------------------------------------------------------------
+
+
+def confirm(tx: Tx, caller: Caller, uuid: str, body: ConfirmationBody, capabilities: frozenset[str]) -> JsonObject:
+    """Book a reservation. A booking is answered unchanged, so a retry is safe.
+
+    Raises:
+        InvalidId: nothing has this id, or its hold has expired.
+        Malformed: the contact has no name, or an invalid e-mail address.
+        BookingError: as `storefront.check_out`.
+    """
+    reservation = reservations.lock(tx, caller, uuid)
+    if reservation is None or reservation.booking_id is not None:
+        booked = _show(tx, caller, uuid, reservation, capabilities)
+        if booked["status"] == "CANCELLED":
+            raise Conflict("booking_cancelled", "The booking is cancelled.")
+        return booked
+    words = _words(body, reservation.words)
+    hold = _change_hold(tx, caller, reservation, None, None, None, body.unit_items)
+    try:
+        reservation = reservations.book(tx, caller, reservation, _checkout(reservation, hold, words, body), words)
+    except Conflict as error:
+        if error.reason == "hold_expired":
+            raise InvalidId("uuid", uuid) from None
+        raise
+    return _show(tx, caller, uuid, reservation, capabilities)
+
+
+def _checkout(reservation: Reservation, hold: JsonObject, words: JsonObject, body: ConfirmationBody) -> CheckoutRequest:
+    """Return the order of a reservation: the reseller was paid, and sends the guest's mails unless it asks for them."""
+    contact = words.get("contact") or {}
+    return CheckoutRequest(
+        departure_id=hold["departure_id"],
+        guests=[GuestLineInput(tier_id=line["tier_id"], count=line["count"]) for line in hold["guests"]],
+        customer=_guest(reservation, contact),
+        has_address=contact.get("emailAddress") is not None,
+        source=BookingSource.AGENCY,
+        payment=PaymentMode.EXTERNAL_PAID,
+        note=words.get("notes"),
+        hold_id=reservation.hold_id,
+        send_confirmation_email=body.email_receipt is True,
+        locale=_language(contact.get("locales") or ()),
+        external_reference=words.get("resellerReference"),
+    )
+
+
+def _guest(reservation: Reservation, contact: JsonObject) -> GuestInput:
+    """Return the guest of a contact. Many resellers send no address: the record of the customer is named without."""
+    email = contact.get("emailAddress") or f"{reservation.id}@reseller.invalid"
+    guest = {"name": views.full_name(contact), "email": email, "phone": contact.get("phoneNumber")}
+    texts = {name: value for name, value in guest.items() if value is not None}
+    checked: GuestInput = validate(GuestInput, orjson.dumps(texts))
+    return checked
+
+
+def _language(locales: Sequence[str]) -> str | None:
+    """Return the first of the guest's languages that can be stored."""
+    return next((tag for tag in locales if len(tag) <= LANGUAGE_TAG_LENGTH_MAX and _TAG.fullmatch(tag)), None)
+
+
+# Changing ------------------------------------------------------------------------------------------------------------
+
+
+def update(tx: Tx, caller: Caller, uuid: str, body: UpdateBody, capabilities: frozenset[str]) -> JsonObject:
+    """Change a reservation: product, date, party, contact, references. Of a booking, all but its reference.
+
+    Raises:
+        InvalidId: nothing has this id; or there is no such product, option, availability or unit.
+        Unprocessable: the reference of a booking would change.
+        BookingError: as the changes of a hold, or of a booking.
+    """
+    reservation = reservations.lock(tx, caller, uuid)
+    if reservation is None or reservation.booking_id is not None:
+        _update_booking(tx, caller, uuid, reservation, body)
+    else:
+        _change_hold(tx, caller, reservation, body.product_id, body.option_id, body.availability_id, body.unit_items)
+        if (seconds := _seconds(body.expiration_minutes)) is not None:
+            storefront.extend_hold(tx, caller, reservation.hold_id, for_s=seconds)
+    if reservation is not None and reservation.details is not None:  # null: its guest's data was erased
+        words = _words(body, reservation.words)
+        reservation = reservations.change_words(tx, caller, reservation, words)
+    return _show(tx, caller, uuid, reservation, capabilities)
+
+
+def _change_hold(
+    tx: Tx,
+    caller: Caller,
+    reservation: Reservation,
+    product_id: str | None,
+    option_id: str | None,
+    availability_id: str | None,
+    items: Sequence[UnitItem] | None,
+) -> JsonObject:
+    """Hold another party or another departure, if one is given, and return the hold."""
+    hold = storefront.get_hold(tx, caller, reservation.hold_id)
+    departure = departures.get(tx, caller, hold["departure_id"])
+    if product_id or option_id or availability_id:
+        names = product_id or departure["experience_id"], option_id or catalogue.OPTION_ID
+        departure = catalogue.get_departure(tx, caller, *names, availability_id or departure["starts_at"])
+    before = [GuestLineInput(tier_id=line["tier_id"], count=line["count"]) for line in hold["guests"]]
+    guests = before if items is None else catalogue.guests_of(departure, items)
+    if (departure["id"], guests) == (hold["departure_id"], before):
+        return hold
+    return storefront.change_hold(tx, caller, reservation.hold_id, departure["id"], guests)
+
+
+def _update_booking(tx: Tx, caller: Caller, uuid: str, reservation: Reservation | None, body: UpdateBody) -> None:
+    """Move a booking, change its party, and change its guest, as far as the request differs from it."""
+    booking_id = reservation.booking_id if reservation else uuid
+    assert booking_id is not None
+    try:
+        booking: JsonObject = orjson.loads(orjson.dumps(bookings.get(tx, caller, booking_id)))
+    except NotFound:
+        raise InvalidId("uuid", uuid) from None
+    if body.reseller_reference not in (None, booking["external_reference"]):
+        raise Unprocessable("The resellerReference of a booking cannot change.")
+    departure = _booked_departure(tx, caller, booking, body)
+    bookings.lock_for_changes(tx, caller, booking_id, {booking["departure"]["id"], departure["id"]})
+    if departure["id"] != booking["departure"]["id"]:
+        bookings.apply_reschedule(tx, caller, booking_id, departure["id"])
+    if body.unit_items is not None:
+        party = Party(guests=catalogue.guests_of(departure, body.unit_items))
+        bookings.change_party(tx, caller, booking_id, party)
+    if (change := _guest_change(body)) is not None:
+        bookings.change_guest(tx, caller, booking_id, change)
+
+
+def _booked_departure(tx: Tx, caller: Caller, booking: JsonObject, body: OrderBody) -> JsonObject:
+    if not (body.product_id or body.option_id or body.availability_id):
+        return departures.get(tx, caller, booking["departure"]["id"])
+    names = body.product_id or booking["experience"]["id"], body.option_id or catalogue.OPTION_ID
+    return catalogue.get_departure(tx, caller, *names, body.availability_id or booking["departure"]["starts_at"])
+
+
+def _guest_change(body: OrderBody) -> BookingGuestChange | None:
+    contact = _dumped(body.contact) if body.contact else {}
+    texts = {
+        "name": views.full_name(contact),
+        "email": contact.get("emailAddress"),
+        "phone": contact.get("phoneNumber"),
+        "note": body.notes,
+    }
+    sent = {name: text for name, text in texts.items() if text is not None}
+    if not sent:
+        return None
+    change: BookingGuestChange = validate(BookingGuestChange, orjson.dumps(sent))
+    return change
+
+
+def extend(tx: Tx, caller: Caller, uuid: str, body: ExtendBody, capabilities: frozenset[str]) -> JsonObject:
+    """Hold the seats of a reservation longer.
+
+    Raises:
+        InvalidId: no reservation has this id, or its hold has expired.
+        Conflict: it is booked or cancelled.
+    """
+    reservation = reservations.lock(tx, caller, uuid)
+    if reservation is None:
+        raise InvalidId("uuid", uuid)
+    try:
+        storefront.extend_hold(tx, caller, reservation.hold_id, for_s=_seconds(body.expiration_minutes))
+    except Conflict as error:
+        if error.reason == "hold_expired":
+            raise InvalidId("uuid", uuid) from None
+        raise
+    return _show(tx, caller, uuid, reservation, capabilities)
+
+
+def cancel(tx: Tx, caller: Caller, uuid: str, body: CancellationBody, capabilities: frozenset[str]) -> JsonObject:
+    """Release a reservation, or cancel a booking. A second cancellation is answered unchanged.
+
+    Raises:
+        InvalidId: nothing has this id.
+    """
+    reservation = reservations.lock(tx, caller, uuid)
+    if reservation is not None and reservation.booking_id is None:
+        words = reservation.words | ({"reason": body.reason} if body.reason else {})
+        reservation = reservations.release(tx, caller, reservation, words)
+    else:
+        booking_id = (reservation and reservation.booking_id) or uuid
+        try:
+            bookings.cancel(tx, caller, booking_id, reason=CancelReason.API, note=body.reason)
+        except NotFound:
+            raise InvalidId("uuid", uuid) from None
+    return _show(tx, caller, uuid, reservation, capabilities)

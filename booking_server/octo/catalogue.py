@@ -1,0 +1,439 @@
+"""OCTO's supplier, products and availability, made from the organization, its experiences and its departures.
+
+A product has one option, whose units are the price tiers. An availability is a departure, named by its local start.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from itertools import groupby
+
+from booking_core.base.clock import DAY, SECOND, parse_date
+from booking_core.base.context import Caller
+from booking_core.base.errors import Malformed, NotFound, Unprocessable
+from booking_core.catalogue import departures, experiences
+from booking_core.db.engine import Tx
+from booking_core.db.paging import PageRequest
+from booking_core.models.base import is_id
+from booking_core.models.bookings import GuestLineInput
+from booking_core.models.departures import DepartureStatus
+from booking_core.models.json import JsonObject
+from booking_core.models.limits import PAGE_LIMIT_MAX, WINDOW_DAYS_MAX
+from booking_core.models.money import minor_digits
+from booking_core.models.pages import Order
+from booking_server.octo.capabilities import CONTENT, PRICING
+from booking_server.octo.errors import InvalidId
+from booking_server.octo.models import AvailabilityBody, CalendarBody, UnitItem
+
+OPTION_ID = "DEFAULT"
+DELIVERY_METHODS = ["TICKET", "VOUCHER"]
+_SECONDS = len("2026-12-24T10:00:00")
+_OPEN = frozenset({"AVAILABLE", "LIMITED"})
+_STATUSES = {
+    DepartureStatus.SOLD_OUT: "SOLD_OUT",
+    DepartureStatus.CLOSED: "CLOSED",
+    DepartureStatus.CANCELLED: "CLOSED",
+}
+_BEST_FIRST = ("AVAILABLE", "LIMITED", "SOLD_OUT", "CLOSED")
+_WINDOW = "needs localDateStart and localDateEnd, or availabilityIds"
+
+
+def utc(timestamp: str) -> str:
+    """Return a timestamp of the API in UTC, in whole seconds."""
+    return f"{datetime.fromisoformat(timestamp).astimezone(UTC).isoformat()[:_SECONDS]}Z"
+
+
+def pricing(amount_minor: int, currency: str) -> JsonObject:
+    """Present an amount as OCTO's pricing. There are neither net rates nor taxes apart."""
+    return {
+        "original": amount_minor,
+        "retail": amount_minor,
+        "net": None,
+        "currency": currency,
+        "currencyPrecision": minor_digits(currency),
+        "includedTaxes": [],
+    }
+
+
+# Supplier ------------------------------------------------------------------------------------------------------------
+
+
+def supplier(caller: Caller, capabilities: frozenset[str]) -> JsonObject:
+    """Return the organization of the key as the supplier."""
+    organization = caller.organization
+    contact = {
+        "website": organization.website,
+        "email": organization.contact_email,
+        "telephone": organization.contact_phone,
+        "address": None,
+    }
+    endpoint = f"{caller.installation.public_url}/octo"
+    presented = {"id": organization.id, "name": organization.name, "endpoint": endpoint, "contact": contact}
+    return presented | ({"shortDescription": None, "media": []} if CONTENT in capabilities else {})
+
+
+# Products ------------------------------------------------------------------------------------------------------------
+
+
+def find_products(tx: Tx, caller: Caller, capabilities: frozenset[str]) -> list[JsonObject]:
+    """Return the published experiences as products, the oldest first."""
+    present, products = _presenter(tx, caller, capabilities), list[JsonObject]()
+    cursor: str | None = None
+    while True:
+        request = PageRequest(PAGE_LIMIT_MAX, Order.ASC, cursor)
+        page = experiences.find(tx, caller, request, published=True)
+        products += map(present, page["data"])
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return products
+
+
+def get_product(tx: Tx, caller: Caller, product_id: str, capabilities: frozenset[str]) -> JsonObject:
+    """Return an experience as a product.
+
+    Raises:
+        InvalidId: no published experience has this id.
+    """
+    experience = _experience(tx, caller, product_id)
+    present = _presenter(tx, caller, capabilities, experience["id"])
+    return present(experience)
+
+
+def _experience(tx: Tx, caller: Caller, product_id: str | None) -> JsonObject:
+    try:
+        if product_id is None or not is_id(product_id):
+            raise NotFound
+        experience = experiences.get(tx, caller, product_id.lower())
+    except NotFound:
+        raise InvalidId("productId", product_id) from None
+    if not experience["is_published"]:
+        raise InvalidId("productId", product_id)
+    return experience
+
+
+def _presenter(
+    tx: Tx, caller: Caller, capabilities: frozenset[str], experience_id: str | None = None
+) -> Callable[[JsonObject], JsonObject]:
+    """Return a function that presents experiences as products, with the start times of the coming month."""
+    today = caller.organization.zone.wall(caller.at).date()
+    coming = departures.find_available(tx, caller, date_from=today, experience_id=experience_id)["data"]
+    times: dict[str, set[str]] = defaultdict(set)
+    for departure in coming:
+        times[departure["experience_id"]].add(departure["starts_at_local"][11:16])
+    types = experiences.unit_types(tx, caller)
+
+    def present(experience: JsonObject) -> JsonObject:
+        start_times = sorted(times[experience["id"]]) or ["00:00"]
+        option = _option(caller, experience, start_times, types.get(experience["id"], {}), capabilities)
+        return _product(caller, experience, option, capabilities)
+
+    return present
+
+
+def _product(caller: Caller, experience: JsonObject, option: JsonObject, capabilities: frozenset[str]) -> JsonObject:
+    organization = caller.organization
+    product = {
+        "id": experience["id"],
+        "internalName": experience["title"],
+        "reference": experience["slug"],
+        "locale": organization.language or "en",
+        "timeZone": organization.timezone,
+        "allowFreesale": False,
+        "instantConfirmation": True,
+        "instantDelivery": True,
+        "availabilityRequired": True,
+        "availabilityType": "START_TIME",
+        "deliveryFormats": ["QRCODE"],
+        "deliveryMethods": DELIVERY_METHODS,
+        "redemptionMethod": "MANIFEST",
+        "options": [option],
+    }
+    if PRICING in capabilities:
+        price = experience["price_from"]
+        currency = price["currency"] if price else organization.default_currency
+        product |= {"defaultCurrency": currency, "availableCurrencies": [currency], "pricingPer": "UNIT"}
+    return product | (_content(experience) if CONTENT in capabilities else {})
+
+
+def _option(
+    caller: Caller, experience: JsonObject, times: list[str], types: Mapping[str, str], capabilities: frozenset[str]
+) -> JsonObject:
+    hours = caller.organization.refund_full_until_hours
+    units = [
+        _unit(tier, types.get(tier["id"]) or ("OTHER" if position else "ADULT"), capabilities)
+        for position, tier in enumerate(experience["price_tiers"])
+    ]
+    option = {
+        "id": OPTION_ID,
+        "default": True,
+        "internalName": OPTION_ID,
+        "reference": None,
+        "availabilityLocalStartTimes": times,
+        "cancellationCutoff": f"{hours} hours",
+        "cancellationCutoffAmount": hours,
+        "cancellationCutoffUnit": "hour",
+        "requiredContactFields": ["firstName", "lastName"],
+        "restrictions": {"minUnits": 1, "maxUnits": None},
+        "units": units,
+    }
+    return option | (_content(experience) if CONTENT in capabilities else {})
+
+
+def _unit(tier: JsonObject, kind: str, capabilities: frozenset[str]) -> JsonObject:
+    unit = {
+        "id": tier["id"],
+        "internalName": tier["name"],
+        "reference": None,
+        "type": kind,
+        "restrictions": {
+            "minAge": 0,
+            "maxAge": 100,
+            "idRequired": False,
+            "minQuantity": None,
+            "maxQuantity": None,
+            "paxCount": tier["seats_per_unit"],
+            "accompaniedBy": [],
+        },
+        "requiredContactFields": [],
+    }
+    if PRICING in capabilities:
+        unit["pricingFrom"] = [pricing(**tier["price"])]
+    if CONTENT in capabilities:
+        unit |= {"title": tier["name"], "shortDescription": "", "features": []}
+    return unit
+
+
+def _content(experience: JsonObject) -> JsonObject:
+    """Return the texts, the picture and the meeting point of an experience, for its product and its option."""
+    image, minutes = experience["image_url"], experience["duration_minutes"]
+    cover = {"src": image, "type": "image/jpeg", "rel": "COVER", "title": None, "caption": None, "copyright": None}
+    features = [("PREBOOKING_INFORMATION", text) for text in experience["what_to_bring"]]
+    features += [("BOOKING_TERM", experience["terms"])] if experience["terms"] else []
+    return {
+        "title": experience["title"],
+        "shortDescription": experience["excerpt"],
+        "description": None,
+        "features": [{"shortDescription": text, "type": kind} for kind, text in features],
+        "faqs": [],
+        "media": [cover] if image else [],
+        "locations": _locations(experience),
+        "categoryLabels": [],
+        "durationMinutesFrom": minutes or 0,
+        "durationMinutesTo": None,
+        "commentary": [{"format": "IN_PERSON", "language": language} for language in experience["languages"]],
+    }
+
+
+_ADDRESS = ("addressLocality", "addressRegion", "postalCode", "addressCountry", "postOfficeBoxNumber")
+_IDENTIFIERS = ("google", "apple", "tripadvisor", "yelp", "facebook", "foursquare", "baidu", "amap")
+
+
+def _locations(experience: JsonObject) -> list[JsonObject]:
+    """Return the meeting point, if its position is known."""
+    if experience["latitude"] is None or experience["longitude"] is None:
+        return []
+    names = [f"{name}{'LocationId' if name == 'tripadvisor' else 'PlaceId'}" for name in _IDENTIFIERS]
+    place = {
+        "latitude": experience["latitude"],
+        "longitude": experience["longitude"],
+        "postalAddress": {"streetAddress": experience["address"]} | dict.fromkeys(_ADDRESS),
+        "identifiers": dict.fromkeys(names),
+        "sameAs": [],
+    }
+    location = {"title": experience["address"], "shortDescription": experience["meeting_point"], "types": ["START"]}
+    return [location | {"minutesTo": None, "minutesAt": None, "place": place}]
+
+
+# Availability --------------------------------------------------------------------------------------------------------
+
+
+def find_availability(tx: Tx, caller: Caller, body: AvailabilityBody, capabilities: frozenset[str]) -> list[JsonObject]:
+    """Return the departures of a product in a window of days, or with the ids.
+
+    Raises:
+        InvalidId: there is no such product, option or unit.
+        Malformed: it has neither a window nor ids, or both.
+        Unprocessable: the window is reversed, or wider than 92 days.
+    """
+    _require_option(body.option_id, _experience(tx, caller, body.product_id))
+    has_window = body.local_date_start is not None or body.local_date_end is not None
+    if has_window == (body.availability_ids is not None):
+        raise Malformed(f"The request {_WINDOW}.")
+    if has_window:
+        offered = _in_window(tx, caller, body)
+    else:
+        offered = _with_ids(tx, caller, body.product_id, body.availability_ids or ())
+    return _present(offered, body, capabilities)
+
+
+def _in_window(tx: Tx, caller: Caller, body: CalendarBody) -> list[JsonObject]:
+    if body.local_date_start is None or body.local_date_end is None:
+        raise Malformed(f"The request {_WINDOW}.")
+    first, last = parse_date(body.local_date_start), parse_date(body.local_date_end)
+    return _departures(tx, caller, body.product_id, first, last)
+
+
+def _departures(tx: Tx, caller: Caller, product_id: str | None, first: date, last: date) -> list[JsonObject]:
+    assert product_id is not None
+    page = departures.find_available(tx, caller, date_from=first, date_to=last, experience_id=product_id.lower())
+    rows: list[JsonObject] = page["data"]
+    return rows
+
+
+def _with_ids(tx: Tx, caller: Caller, product_id: str | None, ids: Iterable[str]) -> list[JsonObject]:
+    assert product_id is not None
+    starts = {start for start in map(_start, ids) if start is not None}
+    if not starts:
+        return []
+    first, last = min(starts), max(starts)
+    if (last - first) // DAY > WINDOW_DAYS_MAX:
+        raise Unprocessable(f"The availabilityIds are more than {WINDOW_DAYS_MAX} days apart.")
+    offered = departures.find_between(tx, caller, first, last, experience_id=product_id.lower())
+    if len(starts) == 1:
+        return offered
+    return [departure for departure in offered if _start(departure["starts_at"]) in starts]
+
+
+def _start(availability_id: str) -> int | None:
+    """Return the instant that an id names; None for another text, and far from any departure."""
+    try:
+        start = datetime.fromisoformat(availability_id)
+    except ValueError:
+        return None
+    is_instant = start.tzinfo is not None and 1970 < start.year < 9999
+    return int(start.timestamp()) * SECOND + start.microsecond if is_instant else None
+
+
+def get_departure(
+    tx: Tx, caller: Caller, product_id: str | None, option_id: str | None, availability_id: str | None
+) -> JsonObject:
+    """Return the departure of an order.
+
+    Raises:
+        InvalidId: there is no such product, option or availability.
+    """
+    _require_option(option_id, _experience(tx, caller, product_id))
+    offered = _with_ids(tx, caller, product_id, [availability_id or ""])
+    if not offered:
+        raise InvalidId("availabilityId", availability_id)
+    return offered[0]
+
+
+def _require_option(option_id: str | None, _: JsonObject) -> None:
+    if option_id != OPTION_ID:
+        raise InvalidId("optionId", option_id)
+
+
+def guests_of(departure: JsonObject, items: Sequence[UnitItem] | None) -> list[GuestLineInput]:
+    """Return the unit items of an order as guests of a departure's tiers.
+
+    Raises:
+        InvalidId: the departure has no such unit.
+        Unprocessable: there are none.
+    """
+    if not items:
+        raise Unprocessable("An order needs unitItems.")
+    counts = Counter(item.unit_id for item in items)
+    _require_units(departure, counts)
+    return [GuestLineInput(tier_id=unit_id or "", count=count) for unit_id, count in counts.items()]
+
+
+def _require_units(departure: JsonObject, unit_ids: Iterable[str | None]) -> None:
+    offered = {tier["id"] for tier in departure["price_tiers"]}
+    for unit_id in unit_ids:
+        if unit_id not in offered:
+            raise InvalidId("unitId", unit_id)
+
+
+def _present(offered: Sequence[JsonObject], body: CalendarBody, capabilities: frozenset[str]) -> list[JsonObject]:
+    """Present departures, available if they have the seats of the units that the request asks for.
+
+    A list has thousands. Departures with the same tiers share their prices, which must not be changed.
+    """
+    shared: dict[int, JsonObject] = {}
+    presented = []
+    for departure in offered:
+        tiers = departure["price_tiers"]
+        of_tiers = shared.get(id(tiers))
+        if of_tiers is None:
+            of_tiers = shared[id(tiers)] = _of_tiers(departure, body, capabilities)
+        presented.append(_availability(departure, **of_tiers))
+    return presented
+
+
+def _of_tiers(departure: JsonObject, body: CalendarBody, capabilities: frozenset[str]) -> JsonObject:
+    """Return the seats of the units, and the fields of the capabilities, by the tiers of a departure."""
+    counts = Counter[str]()
+    for unit in body.units or ():
+        counts[unit.id] += unit.quantity
+    _require_units(departure, counts)
+    tiers, fields = departure["price_tiers"], JsonObject()
+    if PRICING in capabilities:
+        fields["unitPricing"] = [{"unitId": tier["id"], **pricing(**tier["price"])} for tier in tiers]
+        if counts and tiers:
+            amount = sum(tier["price"]["amount_minor"] * counts[tier["id"]] for tier in tiers)
+            fields["pricing"] = pricing(amount, tiers[0]["price"]["currency"])
+    if CONTENT in capabilities:
+        fields |= {"title": None, "shortDescription": ""}
+    return {"seats": sum(tier["seats_per_unit"] * counts[tier["id"]] for tier in tiers), "fields": fields}
+
+
+def _availability(departure: JsonObject, *, seats: int, fields: JsonObject) -> JsonObject:
+    status, vacancies, start = _status(departure), departure["seats_available"], departure["starts_at"]
+    return {
+        "id": start,
+        "localDateTimeStart": start,
+        "localDateTimeEnd": departure["ends_at"],
+        "utcCutoffAt": utc(departure["booking_closes_at"]),
+        "allDay": False,
+        "available": status in _OPEN and seats <= vacancies,
+        "status": status,
+        "vacancies": vacancies,
+        "capacity": departure["seats_total"],
+        "maxUnits": vacancies,
+        "openingHours": [],
+        **fields,
+    }
+
+
+def local_times(departure: JsonObject) -> JsonObject:
+    """Return the local start and end of a departure."""
+    return {"localDateTimeStart": departure["starts_at"], "localDateTimeEnd": departure["ends_at"]}
+
+
+def _status(departure: JsonObject) -> str:
+    if departure["status"] in _STATUSES:
+        return _STATUSES[departure["status"]]
+    return "LIMITED" if 2 * departure["seats_available"] < departure["seats_total"] else "AVAILABLE"
+
+
+def find_calendar(tx: Tx, caller: Caller, body: CalendarBody, capabilities: frozenset[str]) -> list[JsonObject]:
+    """Return the days of a window that have departures of a product.
+
+    Raises:
+        InvalidId, Malformed, Unprocessable: as `find_availability`.
+    """
+    _require_option(body.option_id, _experience(tx, caller, body.product_id))
+    offered = _in_window(tx, caller, body)
+    days = groupby(_present(offered, body, capabilities), key=lambda rows: str(rows["localDateTimeStart"])[:10])
+    return [_day(day, list(rows), capabilities) for day, rows in days]
+
+
+def _day(day: str, rows: Sequence[JsonObject], capabilities: frozenset[str]) -> JsonObject:
+    status = min((one["status"] for one in rows), key=_BEST_FIRST.index)
+    day_shown = {
+        "localDate": day,
+        "available": any(one["available"] for one in rows),
+        "status": status,
+        "vacancies": max(one["vacancies"] for one in rows),
+        "capacity": sum(one["capacity"] for one in rows),
+        "openingHours": [],
+    }
+    if PRICING in capabilities:
+        lowest: dict[str, JsonObject] = {}
+        for unit in (unit for one in rows for unit in one["unitPricing"]):
+            unit_before = lowest.setdefault(unit["unitId"], unit)
+            if unit["retail"] < unit_before["retail"]:
+                lowest[unit["unitId"]] = unit
+        day_shown["unitPricingFrom"] = list(lowest.values())
+    return day_shown

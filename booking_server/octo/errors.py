@@ -1,0 +1,58 @@
+"""Refusals in OCTO's shape."""
+
+from typing import Any, Literal
+
+import orjson
+from fastapi import Request, Response
+
+from booking_core.base import errors as core
+from booking_core.base.errors import BookingError, NotFound
+from booking_server.api import errors
+from booking_server.octo.capabilities import HEADER, active_names
+
+IdField = Literal["productId", "optionId", "unitId", "availabilityId", "uuid"]
+_CODES: dict[IdField, str] = {
+    "productId": "INVALID_PRODUCT_ID",
+    "optionId": "INVALID_OPTION_ID",
+    "unitId": "INVALID_UNIT_ID",
+    "availabilityId": "INVALID_AVAILABILITY_ID",
+    "uuid": "INVALID_BOOKING_UUID",
+}
+
+
+class InvalidId(NotFound):
+    """An id that is missing, or that nothing of the organization has."""
+
+    def __init__(self, field: IdField, value: str | None) -> None:
+        super().__init__(f"The {field} is missing, or nothing has it.")
+        self.field, self.value = field, value or ""
+
+
+_UNPROCESSABLE = (core.Conflict, core.InsufficientCapacity, core.Unprocessable, core.IdempotencyInProgress)
+_FORBIDDEN = (
+    *(core.ApiKeyInvalid, core.ApiKeyRevoked, core.ApiKeyExpired),
+    *(core.AppNotEnabled, core.PlanUpgradeRequired, core.InsufficientScope),
+)
+
+
+def status_and_body(error: BookingError) -> tuple[int, dict[str, Any]]:
+    """Return the status of a refusal, and its body."""
+    status, code = errors.STATUS.get(type(error), 400), "BAD_REQUEST"
+    fields: dict[str, str] = {}
+    if isinstance(error, InvalidId):
+        status, code, fields = 400, _CODES[error.field], {str(error.field): error.value}
+    elif isinstance(error, _UNPROCESSABLE):
+        status, code = 400, "UNPROCESSABLE_ENTITY"
+    elif isinstance(error, core.ApiKeyMissing):
+        code = "UNAUTHORIZED"
+    elif isinstance(error, _FORBIDDEN):
+        status, code = 403, "FORBIDDEN"
+    elif isinstance(error, core.Unavailable):
+        code = "INTERNAL_SERVER_ERROR"
+    return status, {"error": code, "errorMessage": str(error), **fields}
+
+
+def respond_with(request: Request, error: BookingError) -> Response:
+    """Return the response of a refusal, which names the active capabilities as every response does."""
+    status, body = status_and_body(error)
+    return Response(orjson.dumps(body), status, {HEADER: active_names(request)}, "application/json")

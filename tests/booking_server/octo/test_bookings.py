@@ -1,0 +1,381 @@
+"""OCTO's bookings: reserved, confirmed, changed, extended and cancelled, as the standard says."""
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+from support.api import Api
+from support.guests import Guests
+from support.operations import Operations
+from support.refusals import nothing_changes
+from support.world import DAY
+
+from booking_core.base.clock import MINUTE
+from booking_core.bookings import reservations
+from booking_core.db import tables
+
+JsonObject = dict[str, Any]
+CONTACT = {"fullName": "Ada Lovelace", "emailAddress": "ada@example.com"}
+ADULT = {"unitId": "adult"}
+UNKNOWN = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
+
+
+class Octo:
+    """Calls of a reseller with a key of the organization, about one product with two departures."""
+
+    def __init__(self, api: Api) -> None:
+        self.api, self.world, self.ops = api, api.world, Operations(api.world)
+        self.product = self.world.experience()
+        starts = [self.world.clock() + days * DAY for days in (2, 3)]
+        self.departures = [self.world.departure(self.product, seats=5, starts_at=start) for start in starts]
+        self.ids = [api.get(f"/departures/{one}").json()["starts_at"] for one in self.departures]
+
+    def call(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self.api.key}", "Octo-Capabilities": "octo/pricing"}
+        answer: httpx.Response = self.api.client.request(method, f"/octo{path}", headers=headers, **arguments)
+        return answer
+
+    def done(self, method: str, path: str, **arguments: Any) -> Any:
+        answer = self.call(method, path, **arguments)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def order(self, count: int = 2, **over: Any) -> JsonObject:
+        named = {"productId": self.product, "optionId": "DEFAULT", "availabilityId": self.ids[0]}
+        return {**named, "unitItems": [ADULT] * count, **over}
+
+    def reserved(self, count: int = 2, **over: Any) -> JsonObject:
+        return dict(self.done("POST", "/bookings", json=self.order(count, **over)))
+
+    def confirmed(self, count: int = 2, **over: Any) -> JsonObject:
+        uuid = self.reserved(count)["uuid"]
+        return dict(self.done("POST", f"/bookings/{uuid}/confirm", json={"contact": CONTACT, **over}))
+
+    def vacancies(self, position: int = 0) -> int:
+        return int(self.api.get(f"/departures/{self.departures[position]}").json()["seats_available"])
+
+
+@pytest.fixture
+def octo(api: Api) -> Octo:
+    return Octo(api)
+
+
+def refused(answer: httpx.Response) -> tuple[int, str]:
+    assert set(answer.json()) >= {"error", "errorMessage"}
+    return answer.status_code, answer.json()["error"]
+
+
+def test_a_reservation_holds_its_seats_until_it_is_booked(octo: Octo) -> None:
+    made = octo.reserved(2, notes="By the door", resellerReference="R-1")
+    assert octo.vacancies() == 3
+    assert octo.api.event_types() == []
+    assert octo.done("GET", f"/bookings/{made['uuid']}") == made
+    same = {name: made[name] for name in ("status", "productId", "optionId", "availabilityId", "notes")}
+    assert same == {
+        "status": "ON_HOLD",
+        "productId": octo.product,
+        "optionId": "DEFAULT",
+        "availabilityId": octo.ids[0],
+        "notes": "By the door",
+    }
+    assert made["utcExpiresAt"] == "2026-11-21T12:10:00Z"
+    booked = octo.done("POST", f"/bookings/{made['uuid']}/confirm", json={"contact": CONTACT})
+    assert (booked["status"], booked["uuid"], booked["supplierReference"]) == ("CONFIRMED", made["uuid"], "1")
+    assert [item["uuid"] for item in booked["unitItems"]] == [item["uuid"] for item in made["unitItems"]]
+    (booking,) = octo.api.get("/bookings").json()["data"]
+    assert (booking["source"], booking["external_reference"], booking["note"]) == ("agency", "R-1", "By the door")
+    assert booking["payment"] == {"method": "external_paid", "source": "external", "status": "paid"}
+    assert booked["voucher"]["deliveryOptions"] == [
+        {"deliveryFormat": "QRCODE", "deliveryValue": booking["manage_url"]}
+    ]
+    assert octo.vacancies() == 3
+    assert octo.world.examine() == []
+
+
+# Repeated ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_uuid_is_the_same_booking_whatever_happened_since(octo: Octo) -> None:
+    order = octo.order(2, uuid=str(uuid4()))
+    made = octo.done("POST", "/bookings", json=order)
+    octo.ops.close(octo.departures[0])
+    assert octo.done("POST", "/bookings", json=order) == made
+    other = octo.call("POST", "/bookings", json=order | {"unitItems": [ADULT]})
+    assert (refused(other), other.json()["uuid"]) == ((400, "INVALID_BOOKING_UUID"), order["uuid"])
+    octo.ops.reopen(octo.departures[0])
+    booked = octo.done("POST", f"/bookings/{order['uuid']}/confirm", json={"contact": CONTACT})
+    assert octo.done("POST", f"/bookings/{order['uuid']}/confirm", json={"contact": CONTACT}) == booked
+    assert octo.done("POST", "/bookings", json=order) == booked
+    assert octo.vacancies() == 3
+
+
+def test_a_cancelled_reservation_or_booking_is_cancelled_once(octo: Octo) -> None:
+    held, booked = octo.reserved(1), octo.confirmed(1)
+    for made, refund in ((held, "FULL"), (booked, "FULL")):
+        gone = octo.done("POST", f"/bookings/{made['uuid']}/cancel", json={"reason": "Ill"})
+        assert (gone["status"], gone["cancellable"]) == ("CANCELLED", False)
+        assert gone["cancellation"] == {"refund": refund, "reason": "Ill", "utcCancelledAt": "2026-11-21T12:00:00Z"}
+        with nothing_changes(octo.world):
+            assert octo.done("POST", f"/bookings/{made['uuid']}/cancel", json={}) == gone
+            again = octo.call("POST", f"/bookings/{made['uuid']}/confirm", json={"contact": CONTACT})
+            assert refused(again) == (400, "UNPROCESSABLE_ENTITY")
+    assert octo.vacancies() == 5
+    assert octo.world.examine() == []
+
+
+@pytest.mark.parametrize(("percent", "refund"), [(50, "PARTIAL"), (0, "NONE")])
+def test_a_late_cancellation_says_what_the_terms_return(octo: Octo, percent: int, refund: str) -> None:
+    octo.world.change(tables.organizations, octo.world.org, refund_late_percent=percent)
+    made = octo.confirmed(1)
+    octo.world.clock.advance(2 * DAY - MINUTE)
+    assert octo.done("POST", f"/bookings/{made['uuid']}/cancel")["cancellation"]["refund"] == refund
+
+
+def test_a_reservation_that_expired_is_not_booked(octo: Octo) -> None:
+    made = octo.reserved(5, expirationMinutes=1)
+    octo.world.clock.advance(MINUTE)
+    assert octo.done("GET", f"/bookings/{made['uuid']}")["status"] == "EXPIRED"
+    assert octo.vacancies() == 5
+    for path, body in (("confirm", {"contact": CONTACT}), ("extend", {})):
+        answer = octo.call("POST", f"/bookings/{made['uuid']}/{path}", json=body)
+        assert (refused(answer), answer.json()["uuid"]) == ((400, "INVALID_BOOKING_UUID"), made["uuid"])
+
+
+def test_an_extension_ends_after_half_an_hour_in_all(octo: Octo) -> None:
+    made = octo.reserved(1, expirationMinutes=5)
+    assert made["utcExpiresAt"] == "2026-11-21T12:05:00Z"
+    longer = [octo.done("POST", f"/bookings/{made['uuid']}/extend", json=body) for body in ({}, _minutes(31))]
+    assert [each["utcExpiresAt"] for each in longer] == ["2026-11-21T12:10:00Z", "2026-11-21T12:30:00Z"]
+    assert refused(octo.call("POST", f"/bookings/{octo.confirmed(1)['uuid']}/extend", json={})) == (
+        400,
+        "UNPROCESSABLE_ENTITY",
+    )
+
+
+def _minutes(count: int) -> JsonObject:
+    return {"expirationMinutes": count}
+
+
+# Changed -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stage", ["reserved", "confirmed"])
+def test_an_update_changes_date_party_and_contact(octo: Octo, stage: str) -> None:
+    made = getattr(octo, stage)(2)
+    family = {"fullName": "Grace Hopper", "emailAddress": "grace@example.com", "phoneNumber": "1", "locales": ["de"]}
+    kept = {"uuid": made["unitItems"][0]["uuid"], **ADULT}
+    body = {
+        "availabilityId": octo.ids[1],
+        "unitItems": [kept, ADULT, ADULT],
+        "contact": family,
+        "notes": "Late",
+    }
+    changed = octo.done("PATCH", f"/bookings/{made['uuid']}", json=body)
+    assert (changed["availabilityId"], changed["notes"], len(changed["unitItems"])) == (octo.ids[1], "Late", 3)
+    assert {name: changed["contact"][name] for name in family} == family
+    assert changed["unitItems"][0]["uuid"] == kept["uuid"]
+    assert len({item["uuid"] for item in changed["unitItems"]}) == 3
+    assert (octo.vacancies(0), octo.vacancies(1)) == (5, 2)
+    assert changed["pricing"]["retail"] == 3 * 89000
+    assert octo.done("GET", f"/bookings/{made['uuid']}") == changed
+    assert octo.world.examine() == []
+
+
+def test_a_reservation_changes_its_product(octo: Octo) -> None:
+    made, other = octo.reserved(2), octo.world.experience()
+    target = octo.world.departure(other, seats=2)
+    start = octo.api.get(f"/departures/{target}").json()["starts_at"]
+    body = {"productId": other, "optionId": "DEFAULT", "availabilityId": start, "resellerReference": "R-2"}
+    changed = octo.done("PATCH", f"/bookings/{made['uuid']}", json=body)
+    assert (changed["productId"], changed["resellerReference"], octo.vacancies()) == (other, "R-2", 5)
+    body["unitItems"] = [ADULT] * 3
+    assert refused(octo.call("PATCH", f"/bookings/{made['uuid']}", json=body)) == (400, "UNPROCESSABLE_ENTITY")
+    assert octo.done("GET", f"/bookings/{made['uuid']}") == changed
+
+
+def test_a_refused_part_of_an_update_undoes_all_of_it(octo: Octo) -> None:
+    made = octo.confirmed(2)
+    body = {"availabilityId": octo.ids[1], "unitItems": [ADULT] * 6}
+    with nothing_changes(octo.world):
+        refused_answer = octo.call("PATCH", f"/bookings/{made['uuid']}", json=body)
+        assert refused(refused_answer) == (400, "UNPROCESSABLE_ENTITY")
+        renamed = octo.call("PATCH", f"/bookings/{made['uuid']}", json={"resellerReference": "R-9"})
+        assert refused(renamed) == (400, "UNPROCESSABLE_ENTITY")
+
+
+# Found ---------------------------------------------------------------------------------------------------------------
+
+
+def test_bookings_of_every_channel_are_found_by_reference_and_day(octo: Octo) -> None:
+    own = octo.confirmed(1, resellerReference="R-1")
+    native = octo.api.book(octo.departures[1], external_reference="R-2").json()
+    day = octo.ids[1][:10]
+    for params, uuids in (
+        ({"resellerReference": "R-1"}, [own["uuid"]]),
+        ({"supplierReference": "2"}, [native["id"]]),
+        ({"localDate": day}, [native["id"]]),
+        ({"localDateStart": octo.ids[0][:10], "localDateEnd": day}, [native["id"], own["uuid"]]),
+        ({"localDate": day, "productId": octo.product, "optionId": "DEFAULT"}, [native["id"]]),
+        ({"localDate": day, "productId": UNKNOWN}, []),
+        ({"supplierReference": "none"}, []),
+        ({"resellerReference": "R-3"}, []),
+    ):
+        assert [each["uuid"] for each in octo.done("GET", "/bookings", params=params)] == uuids
+    assert octo.done("GET", f"/bookings/{native['id']}")["unitItems"][0]["unitId"] == "adult"
+    octo.api.post(f"/bookings/{native['id']}/check-in", {})
+    assert octo.done("GET", f"/bookings/{native['id']}")["status"] == "REDEEMED"
+    assert octo.done("POST", f"/bookings/{native['id']}/cancel")["status"] == "CANCELLED"
+
+
+def test_a_guest_without_an_address_gets_no_mail(octo: Octo) -> None:
+    made = octo.confirmed(1, contact={"firstName": "Ada", "lastName": "Lovelace", "notes": "Vegan"})
+    assert (made["contact"]["fullName"], made["contact"]["notes"]) == ("Ada Lovelace", "Vegan")
+    (booking,) = octo.api.get("/bookings").json()["data"]
+    assert (booking["customer"]["name"], booking["customer"]["email"]) == ("Ada Lovelace", None)
+    assert octo.world.examine() == []
+
+
+@pytest.mark.parametrize("wanted", [True, False, None])
+def test_a_receipt_is_sent_only_if_it_is_asked_for(octo: Octo, wanted: bool | None) -> None:
+    octo.confirmed(1, emailReceipt=wanted)
+    assert octo.ops.outbox_kinds().count("booking_confirmation_mail") == (wanted is True)
+
+
+# Refused -------------------------------------------------------------------------------------------------------------
+
+INVALID: list[tuple[JsonObject, str]] = [
+    ({"productId": "invalid"}, "INVALID_PRODUCT_ID"),
+    ({"productId": UNKNOWN}, "INVALID_PRODUCT_ID"),
+    ({"productId": None}, "INVALID_PRODUCT_ID"),
+    ({"optionId": "invalid"}, "INVALID_OPTION_ID"),
+    ({"optionId": None}, "INVALID_OPTION_ID"),
+    ({"availabilityId": "invalid"}, "INVALID_AVAILABILITY_ID"),
+    ({"availabilityId": None}, "INVALID_AVAILABILITY_ID"),
+    ({"availabilityId": "2026-11-23T13:00:00"}, "INVALID_AVAILABILITY_ID"),
+    ({"availabilityId": "0001-01-01T00:00:00+14:00"}, "INVALID_AVAILABILITY_ID"),
+    ({"availabilityId": "9999-12-31T23:59:59-14:00"}, "INVALID_AVAILABILITY_ID"),
+    ({"unitItems": [{"unitId": "invalid"}]}, "INVALID_UNIT_ID"),
+    ({"unitItems": [{}]}, "INVALID_UNIT_ID"),
+    ({"unitItems": []}, "UNPROCESSABLE_ENTITY"),
+    ({"unitItems": None}, "UNPROCESSABLE_ENTITY"),
+    ({"unitItems": [ADULT] * 6}, "UNPROCESSABLE_ENTITY"),
+    ({"unitItems": [ADULT] * 1001}, "BAD_REQUEST"),
+    ({"unitItems": "adult"}, "BAD_REQUEST"),
+    ({"unitItems": [1]}, "BAD_REQUEST"),
+    ({"uuid": "invalid"}, "BAD_REQUEST"),
+    ({"expirationMinutes": 0}, "BAD_REQUEST"),
+    ({"expirationMinutes": "5"}, "BAD_REQUEST"),
+    ({"notes": "\x00"}, "BAD_REQUEST"),
+    ({"contact": []}, "BAD_REQUEST"),
+    ({"contact": {"fullName": "a\nb"}}, "BAD_REQUEST"),
+]
+
+
+@pytest.mark.parametrize(("over", "code"), INVALID)
+def test_a_wrong_field_of_an_order_has_the_code_of_the_standard(octo: Octo, over: JsonObject, code: str) -> None:
+    with nothing_changes(octo.world):
+        answer = octo.call("POST", "/bookings", json=octo.order(**over))
+        assert refused(answer) == (400, code)
+    if code.startswith("INVALID_"):
+        (field,) = set(answer.json()) - {"error", "errorMessage"}
+        assert code == f"INVALID_{field[:-2].upper()}_ID"
+
+
+PATHS: list[tuple[str, str, JsonObject | None]] = [
+    ("GET", "/bookings/{uuid}", None),
+    ("PATCH", "/bookings/{uuid}", {}),
+    ("POST", "/bookings/{uuid}/confirm", {"contact": CONTACT}),
+    ("POST", "/bookings/{uuid}/extend", {}),
+    ("POST", "/bookings/{uuid}/cancel", {}),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), PATHS)
+def test_another_organizations_booking_is_as_unknown_as_none(
+    octo: Octo, new_world: Any, method: str, path: str, body: JsonObject | None
+) -> None:
+    theirs = Octo(Api(octo.api.client, new_world()))
+    held, booked = theirs.reserved(1)["uuid"], theirs.confirmed(1)["uuid"]
+    with nothing_changes(theirs.world):
+        for uuid in (held, booked, UNKNOWN, "invalid", "a" * 300):
+            answer = octo.call(method, path.format(uuid=uuid), **({} if body is None else {"json": body}))
+            assert (refused(answer), answer.json()["uuid"]) == ((400, "INVALID_BOOKING_UUID"), uuid)
+
+
+@pytest.mark.parametrize("contact", [{}, {"fullName": " "}, {"fullName": "Ada", "emailAddress": "ada"}])
+def test_a_contact_without_a_valid_guest_books_nothing(octo: Octo, contact: JsonObject) -> None:
+    made = octo.reserved(1)
+    with nothing_changes(octo.world):
+        answer = octo.call("POST", f"/bookings/{made['uuid']}/confirm", json={"contact": contact})
+        assert refused(answer) == (400, "BAD_REQUEST")
+
+
+# Kept ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_reservation_that_was_not_booked_is_deleted_after_a_day(octo: Octo) -> None:
+    held, booked = octo.reserved(1)["uuid"], octo.confirmed(1)["uuid"]
+
+    def purge(before: int) -> int:
+        verb = partial(reservations.purge_unbooked, organization_id=octo.world.org, before=before, limit=10)
+        return octo.world.database.write(verb)
+
+    assert purge(octo.world.clock()) == 0
+    assert purge(octo.world.clock() + 1) == 1
+    assert refused(octo.call("GET", f"/bookings/{held}")) == (400, "INVALID_BOOKING_UUID")
+    assert octo.done("GET", f"/bookings/{booked}")["status"] == "CONFIRMED"
+
+
+def test_an_erasure_empties_the_words_of_the_reseller(octo: Octo, shared_database_url: str) -> None:
+    made = octo.confirmed(2)
+    octo.world.clock.advance(4 * DAY)
+    guests = Guests(octo.api, shared_database_url)
+    guests.request(guests.customer_id("ada@example.com"))
+    guests.erase()
+    (row,) = octo.world.rows(tables.reservations)
+    assert row["details"] is None
+    shown = octo.done("GET", f"/bookings/{made['uuid']}")
+    assert (shown["contact"]["fullName"], shown["contact"]["emailAddress"]) == ("Anonymized", None)
+    assert [item["unitId"] for item in shown["unitItems"]] == ["adult", "adult"]
+    late = {"contact": {"country": "Norway"}}
+    assert octo.done("PATCH", f"/bookings/{made['uuid']}", json=late)["contact"]["country"] is None
+    assert octo.world.examine() == []
+
+
+def test_native_clients_and_resellers_never_oversell_a_departure(octo: Octo) -> None:
+    seats = 5
+
+    def by_reseller(_: int) -> int:
+        answer = octo.call("POST", "/bookings", json=octo.order(1))
+        if answer.status_code != 200:
+            return 0
+        confirmed = octo.call("POST", f"/bookings/{answer.json()['uuid']}/confirm", json={"contact": CONTACT})
+        return int(confirmed.status_code == 200)
+
+    def natively(_: int) -> int:
+        return int(octo.api.book(octo.departures[0]).status_code == 201)
+
+    with ThreadPoolExecutor(6) as threads:
+        sold = [*threads.map(lambda n: (by_reseller if n % 2 else natively)(n), range(16))]
+    assert sum(sold) == seats == octo.ops.taken(octo.departures[0])
+    assert octo.vacancies() == 0
+    assert octo.world.examine() == []
+
+
+def test_each_verb_takes_a_fixed_number_of_statements(octo: Octo, statements: list[str]) -> None:
+    made = octo.reserved(1)
+    counts = []
+    for method, path, body in (
+        ("POST", "/bookings", octo.order(1)),
+        ("GET", f"/bookings/{made['uuid']}", None),
+        ("POST", f"/bookings/{made['uuid']}/confirm", {"contact": CONTACT}),
+        ("GET", f"/bookings/{made['uuid']}", None),
+        ("GET", "/bookings?supplierReference=1", None),
+    ):
+        statements.clear()
+        octo.done(method, path, **({} if body is None else {"json": body}))
+        counts.append(len(statements))
+    assert counts == ([10, 4, 19, 4, 3] if octo.world.database.is_sqlite else [10, 4, 13, 4, 3])
