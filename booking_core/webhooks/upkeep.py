@@ -7,14 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, bindparam, exists, not_, select
+from sqlalchemy import BigInteger, ColumnElement, Integer, bindparam, exists, literal_column, not_, select
 from sqlalchemy.engine import Dialect
 
 from booking_core.db import sql_files
 from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import attempts, deliveries, webhook_cursors, webhook_endpoints, webhook_subscriptions
-from booking_core.models.webhooks import FailureReason
+from booking_core.models.webhooks import DeliveryStatus, FailureReason
 from booking_core.webhooks import following, recovering
 
 ENDPOINTS = 20
@@ -45,8 +45,19 @@ class Upkeep:
 
 # Queued deliveries of disabled endpoints ---------------------------------------------------------------------------
 
-_SQL = sql_files.load(__name__)
-GIVEN_UP, PASSED = _SQL.statement("given_up"), _SQL.statement("passed")
+_endpoint = webhook_endpoints.c
+_QUEUED = exists().where(
+    deliveries.c.organization_id == _endpoint.organization_id,
+    deliveries.c.endpoint_id == _endpoint.id,
+    deliveries.c.status == DeliveryStatus.QUEUED.value,
+    deliveries.c.max_attempts > 1,  # a single test is sent while the endpoint is disabled
+)
+GIVEN_UP = Statement(
+    select(_endpoint.organization_id, _endpoint.id, _endpoint.disabled_at, _endpoint.deleted_at)
+    .where(_endpoint.status != literal_column("'enabled'"), _QUEUED)
+    .limit(bindparam("limit", type_=Integer))
+    .with_for_update(key_share=True, skip_locked=True)
+)
 
 
 def fail_given_up(tx: Tx, *, per_endpoint: int, limit: int) -> int:
@@ -65,6 +76,7 @@ def fail_given_up(tx: Tx, *, per_endpoint: int, limit: int) -> int:
 
 # Deleting old rows -----------------------------------------------------------------------------------------------
 
+PASSED = sql_files.load(__name__).statement("passed")
 OLD = Statement(
     select(deliveries.c.organization_id, deliveries.c.id)
     .where(deliveries.c.completed_at < bindparam("before", type_=BigInteger), deliveries.c.lease_until.is_(None))
