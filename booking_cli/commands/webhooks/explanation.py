@@ -1,5 +1,6 @@
 """Explains a delivery in a sentence: its result, or the reason why it waits."""
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -19,12 +20,14 @@ def explain(client: "BookingClient", delivery: Json) -> str:
     endpoint = api_client.get(client, f"webhooks/{delivery['endpoint_id']}")
     if delivery["status"] != "queued":
         return _ended(delivery, endpoint)
-    if delivery["attempts"] and delivery["attempts"][-1]["duration_ms"] is None:
-        return f"An attempt is under way since {_time(delivery['attempts'][-1]['started_at'])}."
+    unrecorded = [attempt["started_at"] for attempt in delivery["attempts"][-1:] if attempt["duration_ms"] is None]
+    due = delivery["next_attempt_at"]
+    # A delivery that is due again after its attempt began has lost it with its worker.
+    if unrecorded and datetime.fromisoformat(due) <= datetime.fromisoformat(unrecorded[0]):
+        return f"An attempt is under way since {_time(unrecorded[0])}."
     if endpoint["status"] != "enabled" and delivery["trigger"] != "test":
         return f"Not sent: endpoint disabled since {_time(endpoint['disabled_at'])}."
-    due = delivery["next_attempt_at"]
-    if delivery["attempt_count"] and delivery["last_error"]:
+    if delivery["attempt_count"] and (delivery["last_error"] or unrecorded):
         return f"Waits for the retry at {_time(due)}, after {_answer(delivery)} from {_host(endpoint)}."
     earlier = None if delivery["attempt_count"] else _earlier(client, delivery)
     if earlier is not None:

@@ -11,7 +11,7 @@ from support.hooks import CARD, Hooks
 
 from booking_cli.framework import event_types
 from booking_cli.main import main
-from booking_core.base.clock import HOUR, MINUTE
+from booking_core.base.clock import HOUR, MINUTE, SECOND
 from booking_core.models.scopes import Scope
 from booking_core.models.webhooks import AttemptError
 
@@ -261,6 +261,26 @@ def test_a_delivery_is_explained_in_a_sentence(booking: Booking, hooks: Hooks, t
     assert explained(second) == "Not sent: endpoint disabled since T."
     hooks.enable(endpoint)
     assert explained(second).startswith("Not sent: the endpoint was disabled at T. ")
+
+
+def test_a_delivery_whose_worker_died_is_explained(booking: Booking, hooks: Hooks, terminal: OnTerminal) -> None:
+    endpoint = hooks.endpoint(url="https://receiver.example/hook", events=1)
+
+    def explained() -> str:
+        (row,) = hooks.rows()
+        _, screen = terminal("webhooks", "deliveries", "show", endpoint, row["id"], "--color", "never")
+        return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "T", screen.splitlines()[0])
+
+    sentences = []
+    for _ in range(3):
+        hooks.one(lease_s=30)
+        sentences.append(explained())
+        hooks.world.clock.advance(30 * SECOND)
+        hooks.rescue()
+        sentences.append(explained())
+    under_way, waits = "An attempt is under way since T.", "Waits for a worker, due since T."
+    assert sentences[:5] == [under_way, waits, under_way, waits, under_way]
+    assert sentences[5] == "Waits for the retry at T, after no answer from receiver.example."
 
 
 @pytest.mark.parametrize("width", [80, 100])
