@@ -1,8 +1,12 @@
-"""Workarounds for httpcore's connection pools, which use their private attributes.
+"""Workarounds for httpcore's connection pools, which use their private attributes. No other module does.
 
-httpx 0.28 uses httpcore 1.0. Its pool leaks a connection slot when a request is cancelled at certain points
-(encode/httpcore#1093), and its timeouts restart with every read. Attributes are looked up, never assumed: for a
-transport without them, such as a mock or another library's, these functions do nothing.
+Three promises of the SDK have no public way through httpx, whose transports pass neither the sockets nor the places of
+a pool: an attempt ends in time whatever arrives, since httpcore's timeouts restart with every read; any number of
+cancelled calls leaves a client that works, since the pool loses a place when a request is cancelled at certain points
+(encode/httpcore#1093); and a closed event loop leaves no socket open. `tests/booking_sdk/test_attempts.py` fails
+without this module. The metadata allows the releases of httpcore that have the attributes, and
+`tests/booking_sdk/test_httpcore_pools.py` names the one that a newer release lacks. For a transport without them, such
+as a mock or another library's, these functions do nothing.
 """
 
 from contextlib import suppress

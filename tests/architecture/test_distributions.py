@@ -60,7 +60,7 @@ def test_every_member_of_the_workspace_is_one_of_them() -> None:
 
 UNBOUNDED = {"tzdata"}
 """Packages of data, whose versions are dates."""
-INSIDE_IS_USED = {"fastapi", "fastapi-swagger", "httpx", "typer", "uvicorn"}
+INSIDE_IS_USED = {"fastapi", "fastapi-swagger", "httpcore", "httpx", "typer", "uvicorn"}
 """The packages whose private names, or whose classes' insides, the distributions use."""
 
 
