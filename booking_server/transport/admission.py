@@ -3,6 +3,9 @@
 An organization has an equal part of the places in flight. Once the event loop has been late for a second, every late
 tick halves the places; they grow again when it is on time. Requests whose key this process has not found valid share
 one part, and so do those without a key.
+
+Refusals with 429 or 503 are sent at once while there are few. In a flood of them, each is sent a second later: a client
+that retries at once costs one refusal a second for each of its connections, and takes the processor from nobody.
 """
 
 import asyncio
@@ -12,7 +15,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 
 from fastapi import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from booking_core.base.errors import BookingError, Unavailable
 from booking_server.execution.authenticator import Credentials
@@ -31,12 +34,18 @@ LATE_FOR_S = 1.0
 PLACES_MIN, PLACES_MAX = 256, QUEUE_MAX
 """Requests in flight, of all organizations together. The fewest keep the batches full. With the most, a request that a
 full queue would refuse is refused before it is routed, for a part of the cost."""
+AT_ONCE = 50
+"""Refusals in a tick that are sent at once."""
+PAUSE_S = 1.0
+"""The time after which the others are sent: the shortest `Retry-After`."""
+REFUSED = frozenset({429, 503})
+"""The statuses of refusals that a client may retry."""
 LATE = "late"
 """The reason of refusals while the event loop is late."""
 WITHOUT_KEY, UNKNOWN_KEY = "(no key)", "(unknown key)"
 """The owners of requests that belong to no organization."""
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
-"""Paths that are never refused here."""
+"""Paths that are never refused or delayed here."""
 
 
 class Admission:
@@ -55,6 +64,7 @@ class Admission:
         self._in_flight: Counter[str] = Counter()
         """By owner, without those that have none."""
         self._places = PLACES_MAX
+        self._refused_in_tick = 0
         self._late_since_s: float | None = None
         self._late = busy(0, LATE)
 
@@ -69,6 +79,11 @@ class Admission:
         in_flight = self._in_flight.get(owner, 0)
         part = max(1, self._places // (len(self._in_flight) + 1))  # one part is left for another one to come
         return self._late if in_flight >= part else None
+
+    def pause_s(self) -> float:
+        """Count a refusal, and return the seconds after which it is to be sent."""
+        self._refused_in_tick += 1
+        return PAUSE_S if self._refused_in_tick > AT_ONCE else 0.0
 
     def begin(self, owner: str) -> None:
         """Count a request that is admitted."""
@@ -93,14 +108,14 @@ class Admission:
 
     async def _tick_forever(self) -> None:
         while True:
-            tick_s = TICK_S if self._in_flight else IDLE_TICK_S
+            tick_s = TICK_S if self._in_flight or self._refused_in_tick else IDLE_TICK_S
             due_s = self._clock() + tick_s
             await asyncio.sleep(tick_s)
             self.tick(self._clock() - due_s)
 
     def tick(self, lag_s: float) -> None:
         """Adapt to the lag of the event loop."""
-        now_s = self._clock()
+        now_s, self._refused_in_tick = self._clock(), 0
         if lag_s <= LATE_S:
             self._late_since_s = None
             self._places = min(PLACES_MAX, self._places + self._places // 4)
@@ -113,24 +128,30 @@ class Admission:
 
 
 class AdmissionMiddleware:
-    """Refuses requests that are not admitted, and counts the others while they are processed."""
+    """Refuses requests that are not admitted, counts the others while they are processed, and delays refusals."""
 
     def __init__(self, app: ASGIApp, *, admission: Admission) -> None:
         self.app = app
         self._admission = admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or path_of(scope) in PROBES:
             await self.app(scope, receive, send)
             return
+
+        async def send_in_time(message: Message) -> None:
+            if message.get("status") in REFUSED:
+                await asyncio.sleep(self._admission.pause_s())
+            await send(message)
+
         owner = self._admission.owner_of(state_of(scope).credentials)
         refusal = self._admission.refusal(owner)
-        if refusal is not None and path_of(scope) not in PROBES:
+        if refusal is not None:
             await read_body(scope, receive)  # or the connection would be closed
-            await respond_to(Request(scope), refusal)(scope, receive, send)
+            await respond_to(Request(scope), refusal)(scope, receive, send_in_time)
             return
         self._admission.begin(owner)
         try:
-            await self.app(scope, receive, send)
+            await self.app(scope, receive, send_in_time)
         finally:
             self._admission.end(owner)

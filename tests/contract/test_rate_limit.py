@@ -16,6 +16,7 @@ from booking_core.base.settings import RateLimit, Settings
 from booking_core.db import tables
 from booking_core.organizations import keys
 from booking_server.execution.rate_limit import ANONYMOUS, LOOK_UPS, LOOK_UPS_RESERVED, MemoryLimiter
+from booking_server.transport import admission
 
 pytestmark = pytest.mark.one_database
 
@@ -35,9 +36,10 @@ class Ticking:
 
 
 @pytest.fixture
-def passing(limited_app: TestClient) -> Ticking:
+def passing(limited_app: TestClient, monkeypatch: pytest.MonkeyPatch) -> Ticking:
     """The limiter's clock; all buckets are full."""
     ticking = Ticking()
+    monkeypatch.setattr(admission, "PAUSE_S", 0.0)
     limited_app.app.state.service.authenticator.limiter = MemoryLimiter(ticking)  # type: ignore[attr-defined]
     return ticking
 

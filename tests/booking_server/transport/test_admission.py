@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from support.connections import Connection, SteppedLoop, echo, stepped_loop
+from support.connections import Connection, SteppedLoop, echo, respond, stepped_loop
 from support.world import SECRET
 
 from booking_core.base.errors import Unavailable
@@ -148,6 +148,16 @@ def test_the_retry_after_of_a_late_loop_is_twice_its_lag(traffic: Traffic) -> No
     assert (refusal.reason, refusal.retry_after_s) == ("late", 7)
 
 
+# Impatient clients ---------------------------------------------------------------------------------------------------
+
+
+def test_few_refusals_are_sent_at_once_and_all_others_a_second_later(traffic: Traffic) -> None:
+    for _ in range(3):
+        traffic.admission.tick(ON_TIME_S)
+        pauses = [traffic.admission.pause_s() for _ in range(rules.AT_ONCE + 2)]
+        assert pauses == [0.0] * rules.AT_ONCE + [rules.PAUSE_S] * 2
+
+
 class Load:
     """A service in simulated time that answers ten requests in a step, the organizations in turn, and whose event
     loop is late while more than 500 are in flight."""
@@ -269,9 +279,8 @@ def test_a_guest_who_is_refused_gets_a_page(connection: Connection) -> None:
         ([POST + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\na\r\n0\r\n\r\n", ACCEPTED], [503, 200], "open"),
         ([POST + b"Content-Length: 9999999\r\n\r\n", b"GET ", ACCEPTED], [503], "half-closed"),
         ([CLOSING], [503], "half-closed"),
-        ([b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"], [200], "open"),
     ],
-    ids=["one-by-one", "pipelined", "half-a-body", "body", "chunked", "too-large-a-body", "closing", "probe"],
+    ids=["one-by-one", "pipelined", "half-a-body", "body", "chunked", "too-large-a-body", "closing"],
 )
 def test_the_connection_is_kept_and_each_request_is_answered_in_its_turn(
     connection: Connection, turnstile: Turnstile, pieces: list[bytes], statuses: list[int], state: str
@@ -280,6 +289,11 @@ def test_the_connection_is_kept_and_each_request_is_answered_in_its_turn(
     assert [each.status for each in connection.responses] == statuses
     assert connection.state == state
     assert turnstile.ended == statuses.count(200)
+
+
+def test_a_probe_is_neither_refused_nor_counted(connection: Connection, turnstile: Turnstile) -> None:
+    connection.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert ([response.status for response in connection.responses], turnstile.ended) == ([200], 0)
 
 
 def test_a_refused_request_whose_body_never_ends_is_aborted(connection: Connection) -> None:
@@ -302,6 +316,27 @@ def test_a_request_counts_until_its_client_has_gone_and_its_work_ended(loop: Ste
     is_done.set()
     connection.settle()
     assert turnstile.ended == 1
+
+
+async def over_limit(scope: Any, receive: Any, send: Any) -> None:
+    """Refuse a request as the rate limit does."""
+    await respond(send, b"", 429)
+
+
+@pytest.mark.parametrize("request_bytes", [GET, ACCEPTED], ids=["admission", "rate-limit"])
+def test_a_client_that_retries_at_once_gets_one_refusal_a_second(
+    loop: SteppedLoop, turnstile: Turnstile, request_bytes: bytes
+) -> None:
+    connection, others = Connection(loop, behind(turnstile, over_limit)), Connection(loop, behind(turnstile))
+    turnstile._refused_in_tick = rules.AT_ONCE
+    for refused in range(5):
+        connection.send(request_bytes)
+        connection.pass_time(0.9)
+        assert len(connection.responses) == refused
+        connection.pass_time(0.1)
+        assert len(connection.responses) == refused + 1
+    others.send(ACCEPTED, ACCEPTED)  # other answers never wait
+    assert [response.status for response in others.responses] == [200, 200]
 
 
 # The service ---------------------------------------------------------------------------------------------------------
