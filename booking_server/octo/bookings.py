@@ -132,14 +132,14 @@ def _all(tx: Tx, caller: Caller, filters: dict[str, Any]) -> list[JsonObject]:
 # Reserving -----------------------------------------------------------------------------------------------------------
 
 
-def reserve(tx: Tx, caller: Caller, body: ReservationBody, capabilities: frozenset[str]) -> JsonObject:
+def reserve(tx: Tx, caller: Caller, uuid: str, body: ReservationBody, capabilities: frozenset[str]) -> JsonObject:
     """Hold the seats of an order. The same request with the same uuid is answered with the same booking.
 
     Raises:
         InvalidId: there is no such product, option, availability or unit; or another order has the uuid.
         BookingError: as `storefront.create_hold`.
     """
-    uuid, fingerprint = body.uuid or tokens.new_id(), tokens.sha256_hex(body.model_dump_json().encode())
+    fingerprint = tokens.sha256_hex(body.model_dump_json().encode())
 
     offered: list[JsonObject] = []
 

@@ -40,6 +40,9 @@ _WINDOW = "needs localDateStart and localDateEnd, or availabilityIds"
 
 def utc(timestamp: str) -> str:
     """Return a timestamp of the API in UTC, in whole seconds."""
+    hour = int(timestamp[11:13]) - int(timestamp[19:22])
+    if 0 <= hour < 24 and timestamp[22:] == ":00":  # most of them, in a fifth of the time
+        return f"{timestamp[:11]}{hour:02}{timestamp[13:19]}Z"
     return f"{datetime.fromisoformat(timestamp).astimezone(UTC).isoformat()[:_SECONDS]}Z"
 
 
@@ -255,7 +258,8 @@ def find_availability(tx: Tx, caller: Caller, body: AvailabilityBody, capabiliti
         Malformed: it has neither a window nor ids, or both.
         Unprocessable: the window is reversed, or wider than 92 days.
     """
-    _require_option(body.option_id, _experience(tx, caller, body.product_id))
+    _experience(tx, caller, body.product_id)
+    _require_option(body.option_id)
     has_window = body.local_date_start is not None or body.local_date_end is not None
     if has_window == (body.availability_ids is not None):
         raise Malformed(f"The request {_WINDOW}.")
@@ -312,14 +316,15 @@ def get_departure(
     Raises:
         InvalidId: there is no such product, option or availability.
     """
-    _require_option(option_id, _experience(tx, caller, product_id))
-    offered = _with_ids(tx, caller, product_id, [availability_id or ""])
+    _require_option(option_id)
+    offered = _with_ids(tx, caller, product_id, [availability_id or ""]) if is_id(product_id or "") else []
     if not offered:
+        _experience(tx, caller, product_id)
         raise InvalidId("availabilityId", availability_id)
     return offered[0]
 
 
-def _require_option(option_id: str | None, _: JsonObject) -> None:
+def _require_option(option_id: str | None) -> None:
     if option_id != OPTION_ID:
         raise InvalidId("optionId", option_id)
 
@@ -413,7 +418,8 @@ def find_calendar(tx: Tx, caller: Caller, body: CalendarBody, capabilities: froz
     Raises:
         InvalidId, Malformed, Unprocessable: as `find_availability`.
     """
-    _require_option(body.option_id, _experience(tx, caller, body.product_id))
+    _experience(tx, caller, body.product_id)
+    _require_option(body.option_id)
     offered = _in_window(tx, caller, body)
     days = groupby(_present(offered, body, capabilities), key=lambda rows: str(rows["localDateTimeStart"])[:10])
     return [_day(day, list(rows), capabilities) for day, rows in days]
@@ -421,7 +427,7 @@ def find_calendar(tx: Tx, caller: Caller, body: CalendarBody, capabilities: froz
 
 def _day(day: str, rows: Sequence[JsonObject], capabilities: frozenset[str]) -> JsonObject:
     status = min((one["status"] for one in rows), key=_BEST_FIRST.index)
-    day_shown = {
+    calendar_day = {
         "localDate": day,
         "available": any(one["available"] for one in rows),
         "status": status,
@@ -432,8 +438,8 @@ def _day(day: str, rows: Sequence[JsonObject], capabilities: frozenset[str]) -> 
     if PRICING in capabilities:
         lowest: dict[str, JsonObject] = {}
         for unit in (unit for one in rows for unit in one["unitPricing"]):
-            unit_before = lowest.setdefault(unit["unitId"], unit)
-            if unit["retail"] < unit_before["retail"]:
+            lowest_unit = lowest.setdefault(unit["unitId"], unit)
+            if unit["retail"] < lowest_unit["retail"]:
                 lowest[unit["unitId"]] = unit
-        day_shown["unitPricingFrom"] = list(lowest.values())
-    return day_shown
+        calendar_day["unitPricingFrom"] = list(lowest.values())
+    return calendar_day

@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Security
 from pydantic import PlainValidator
 
+from booking_core.base import tokens
 from booking_core.base.context import Caller
 from booking_core.db.engine import Tx
 from booking_core.models.base import is_id
@@ -101,11 +102,14 @@ def get_octo_booking(caller: BookingsReader, tx: ReadTx, active: Capabilities, u
 
 
 async def _write(service: Service, caller: Caller, work: Callable[[Tx], object]) -> Answer:
-    """Run the work in a transaction, which a refusal undoes as a whole: one request may be several changes."""
+    """Run the work in a transaction, which a refusal undoes as a whole: one request may be several changes.
+
+    A second run after a lost connection finds the changes of the first one, by the id of the booking.
+    """
     organization = caller.organization
     instant = caller.at if organization.clock_offset else None
     return await service.write(
-        lambda tx: as_answer(work(tx)), organization_id=organization.id, is_once=True, instant=instant
+        lambda tx: as_answer(work(tx)), organization_id=organization.id, is_once=False, instant=instant
     )
 
 
@@ -113,7 +117,8 @@ async def _write(service: Service, caller: Caller, work: Callable[[Tx], object])
 async def reserve_octo_booking(
     caller: BookingsWriter, service: ServiceDep, active: Capabilities, body: Annotated[ReservationBody, JsonBody()]
 ) -> Answer:
-    return await _write(service, caller, lambda tx: bookings.reserve(tx, caller, body, active))
+    uuid = body.uuid or tokens.new_id()
+    return await _write(service, caller, lambda tx: bookings.reserve(tx, caller, uuid, body, active))
 
 
 @router.patch("/bookings/{uuid}", response_model=None)

@@ -17,6 +17,7 @@ from booking_core.db.engine import Database
 from booking_core.models.scopes import Scope
 from booking_server.app import create_app
 from booking_server.octo import router as octo
+from booking_server.octo.catalogue import utc
 
 JsonObject = dict[str, Any]
 BOTH = "octo/content, octo/unknown,octo/pricing"
@@ -142,6 +143,22 @@ def test_the_content_of_a_product_is_that_of_its_experience(api: Api) -> None:
     assert [media["src"] for media in shown["media"]] == ["https://x.example/a.jpg"]
     assert [place["place"]["latitude"] for place in shown["locations"]] == [60.4]
     assert [each["language"] for each in shown["commentary"]] == ["en", "nb"]
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "shown"),
+    [
+        ("2026-12-24T10:00:00+01:00", "2026-12-24T09:00:00Z"),
+        ("2026-12-24T10:00:00-05:00", "2026-12-24T15:00:00Z"),
+        ("2026-12-24T10:00:00+00:00", "2026-12-24T10:00:00Z"),
+        ("2026-12-24T00:30:00+01:00", "2026-12-23T23:30:00Z"),
+        ("2026-12-31T23:30:00-05:00", "2027-01-01T04:30:00Z"),
+        ("2026-12-24T10:00:00+05:45", "2026-12-24T04:15:00Z"),
+        ("2026-12-24T10:00:00-03:30", "2026-12-24T13:30:00Z"),
+    ],
+)
+def test_a_timestamp_is_shown_in_utc(timestamp: str, shown: str) -> None:
+    assert utc(timestamp) == shown
 
 
 # Availability ---------------------------------------------------------------------------------------------------------
