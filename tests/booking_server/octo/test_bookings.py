@@ -378,4 +378,4 @@ def test_each_verb_takes_a_fixed_number_of_statements(octo: Octo, statements: li
         statements.clear()
         octo.done(method, path, **({} if body is None else {"json": body}))
         counts.append(len(statements))
-    assert counts == ([9, 4, 19, 4, 3] if octo.world.database.is_sqlite else [9, 4, 13, 4, 3])
+    assert counts == ([9, 4, 19, 4, 3] if octo.world.database.is_sqlite else [8, 4, 12, 4, 3])
