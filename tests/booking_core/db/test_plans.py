@@ -25,7 +25,7 @@ from booking_core import bookings, customers, payments
 from booking_core.base import cursors, tokens
 from booking_core.base.clock import SECOND
 from booking_core.base.cursors import Binding
-from booking_core.bookings import BookingRequest, Search, storefront
+from booking_core.bookings import BookingRequest, Search, reservations, storefront
 from booking_core.bookings import store as bookings_store
 from booking_core.bookings.reschedule import OFFERED_MAX
 from booking_core.bookings.store.lists import LIST as BOOKINGS_LIST
@@ -332,6 +332,14 @@ def identify(count: int) -> Call:
     return lambda tx, filled: keys.identify_many(tx, [filled.key, *texts], filled.world.installation)
 
 
+def start_of(tx: Tx, filled: Filled) -> object:
+    return departures.find_between(tx, filled.world.caller(), NOON, NOON, experience_id=filled.experience)
+
+
+def reserved(tx: Tx, filled: Filled) -> object:
+    return reservations.of_bookings(tx, filled.world.caller(), [filled.booking])
+
+
 def held_by_others(tx: Tx, filled: Filled) -> object:
     return holds.seats_held_by_others(tx, filled.world.org, filled.departure, own_ids=[UNKNOWN], at=NOON)
 
@@ -359,6 +367,9 @@ REQUESTS: dict[str, tuple[Call, tuple[int, int] | None, str]] = {
     "guest": (request(bookings.change_guest, "booking", change=GUEST), None, ""),
     "preview of a party": (request(bookings.preview_party, "booking", party=PARTY), None, ""),
     "party": (request(bookings.change_party, "booking", party=PARTY), None, ""),
+    "departure by its start": (start_of, (5_000, 60), ""),
+    "reservation": (request(reservations.find, "booking"), (5_000, 15), ""),
+    "reservations of bookings": (reserved, (5_000, 60), ""),
     "number of a refund": (request(payments.next_refund_number, "booking"), None, ""),
     "redemption": (request(gift_cards.lock_redemption, "booking"), None, ""),
     "cancel a departure": (request(bookings.cancel_departure, "departure"), None, ""),
