@@ -18,7 +18,7 @@ from booking_core.models.base import is_id
 from booking_core.models.bookings import GuestLineInput
 from booking_core.models.departures import DepartureStatus
 from booking_core.models.json import JsonObject
-from booking_core.models.limits import PAGE_LIMIT_MAX, WINDOW_DAYS_MAX
+from booking_core.models.limits import AMOUNT_MINOR_MAX, PAGE_LIMIT_MAX, WINDOW_DAYS_MAX
 from booking_core.models.money import minor_digits
 from booking_core.models.pages import Order
 from booking_server.octo.capabilities import CONTENT, PRICING
@@ -377,6 +377,8 @@ def _of_tiers(departure: JsonObject, body: CalendarBody, capabilities: frozenset
         fields["unitPricing"] = [{"unitId": tier["id"], **pricing(**tier["price"])} for tier in tiers]
         if counts and tiers:
             amount = sum(tier["price"]["amount_minor"] * counts[tier["id"]] for tier in tiers)
+            if amount > AMOUNT_MINOR_MAX:
+                raise Unprocessable("The total is larger than an amount can be.")
             fields["pricing"] = pricing(amount, tiers[0]["price"]["currency"])
     if CONTENT in capabilities:
         fields |= {"title": None, "shortDescription": ""}

@@ -227,6 +227,16 @@ def test_units_decide_about_availability_and_its_price(api: Api, product: str) -
     assert (refused(unknown), unknown.json()["unitId"]) == ((400, "INVALID_UNIT_ID"), "horse")
 
 
+def test_a_total_above_the_largest_amount_is_refused(api: Api, product: str) -> None:
+    api.world.departure(product, prices=json.dumps({"adult": 2**62}))
+    units = [{"id": "adult", "quantity": 2}]
+    answer = call(api, "POST", "/availability", "octo/pricing", json=of(product, units=units))
+    assert refused(answer) == (400, "UNPROCESSABLE_ENTITY")
+    order = {"productId": product, "optionId": "DEFAULT", "availabilityId": "2026-11-23T13:00:00+01:00"}
+    reserved = call(api, "POST", "/bookings", json=order | {"unitItems": [{"unitId": "adult"}] * 2})
+    assert refused(reserved) == (400, "UNPROCESSABLE_ENTITY")
+
+
 def test_a_day_of_the_calendar_has_the_best_of_its_departures(api: Api, product: str) -> None:
     start = api.world.clock() + 2 * DAY
     for position, seats in enumerate((0, 4, 2)):
