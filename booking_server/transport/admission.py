@@ -1,8 +1,8 @@
 """Refuse requests above the capacity of the process, before they are routed and queued.
 
-An organization has an equal part of the places in flight. Once the event loop has been late for a second, every late
-tick halves the places; they grow again when it is on time. Requests whose key this process has not found valid share
-one part, and so do those without a key.
+The requests in flight have places. When all are taken, an organization is admitted up to an equal part of them. Once
+the event loop has been late for a second, every late tick halves the places; they grow again when it is on time.
+Requests whose key this process has not found valid share one part, and so do those without a key.
 
 Refusals with 429 or 503 are sent at once while there are few. In a flood of them, each is sent a second later: a client
 that retries at once costs one refusal a second for each of its connections, and takes the processor from nobody.
@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from booking_core.base.errors import BookingError, Unavailable
 from booking_server.execution.authenticator import Credentials
-from booking_server.execution.executor import QUEUE_MAX, busy
+from booking_server.execution.executor import busy
 from booking_server.fastapi_ext.requests import read_body
 from booking_server.refusals import respond_to
 from booking_server.request_state import path_of, state_of
@@ -31,9 +31,9 @@ LATE_S = 0.1
 """The lag above which the event loop is late. A pause of the garbage collector is shorter."""
 LATE_FOR_S = 1.0
 """Seconds of lateness without a break before anything is refused for it. A burst of hundreds of requests is shorter."""
-PLACES_MIN, PLACES_MAX = 256, QUEUE_MAX
-"""Requests in flight, of all organizations together. The fewest keep the batches full. With the most, a request that a
-full queue would refuse is refused before it is routed, for a part of the cost."""
+PLACES_MIN, PLACES_MAX = 256, 1024
+"""Requests in flight, of all organizations together. The fewest keep the batches full. The most are answered in time: a
+longer queue would refuse requests after they have waited for seconds."""
 AT_ONCE = 50
 """Refusals in a tick that are sent at once."""
 PAUSE_S = 1.0
@@ -63,6 +63,8 @@ class Admission:
         self._clock = clock
         self._in_flight: Counter[str] = Counter()
         """By owner, without those that have none."""
+        self._total = 0
+        """The requests in flight of all owners."""
         self._places = PLACES_MAX
         self._refused_in_tick = 0
         self._late_since_s: float | None = None
@@ -76,9 +78,9 @@ class Admission:
 
     def refusal(self, owner: str) -> Unavailable | None:
         """Return the refusal of a request, or None if it is admitted. An owner without a request in flight is."""
-        in_flight = self._in_flight.get(owner, 0)
         part = max(1, self._places // (len(self._in_flight) + 1))  # one part is left for another one to come
-        return self._late if in_flight >= part else None
+        is_refused = self._total >= self._places and self._in_flight.get(owner, 0) >= part
+        return self._late if is_refused else None
 
     def pause_s(self) -> float:
         """Count a refusal, and return the seconds after which it is to be sent."""
@@ -88,10 +90,12 @@ class Admission:
     def begin(self, owner: str) -> None:
         """Count a request that is admitted."""
         self._in_flight[owner] += 1
+        self._total += 1
 
     def end(self, owner: str) -> None:
         """Note that a request is no longer in flight."""
         self._in_flight[owner] -= 1
+        self._total -= 1
         if not self._in_flight[owner]:
             del self._in_flight[owner]
 
