@@ -4,7 +4,7 @@ import json
 from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
-from support.world import World
+from support.world.world import World
 
 from booking_core.db import sql_files
 

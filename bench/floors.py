@@ -22,7 +22,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from support.servers import free_port
+from support.serving.servers import free_port
 
 from bench import floor_sql
 from bench.processes import HOST, Server, serving

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from support.servers import free_port, new_world
-from support.world import SECRET
+from support.serving.servers import free_port, new_world
+from support.world.world import SECRET
 
 from bench.load import FRESH, Request
 from bench.processes import HOST, Server, serving

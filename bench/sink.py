@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from support.servers import free_port
+from support.serving.servers import free_port
 
 from bench.processes import HOST, Server, serving
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import psycopg
-from support.servers import new_world
+from support.serving.servers import new_world
 
 from bench import floor_sql, postgres
 from bench.fill import fill

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import httpx
-from support.servers import free_port
+from support.serving.servers import free_port
 
 from bench.measure import Entry, Goal, Timed
 from bench.processes import HOST, ROOT, Server, serving

@@ -55,7 +55,7 @@ class Recorder:
 @contextlib.contextmanager
 def served(url: str) -> Iterator[tuple[int, str, str]]:
     """Run the service in a thread; yield its port, an API key and the id of a departure."""
-    from support.world import SECRET, FixedClock, make_world
+    from support.world.world import SECRET, FixedClock, make_world
 
     from booking_core.base.settings import Settings
     from booking_core.db import migrate
@@ -100,7 +100,7 @@ def traced(recorder: Recorder, port: int, method: str, path: str, key: str, body
 
 def measured(url: str, *, functions: bool) -> None:
     """Print the counts of both requests."""
-    from support.api import booking_body
+    from support.api.api import booking_body
 
     recorder = Recorder()
     threading.setprofile(recorder)

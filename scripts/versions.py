@@ -47,7 +47,7 @@ from booking_core.db import migrate
 from booking_core.db.engine import Database
 from booking_core.models.bookings import BookingCreate
 from booking_core.records.idempotency import Once
-from support.world import FixedClock, make_world
+from support.world.world import FixedClock, make_world
 
 migrate.upgrade(sys.argv[1])
 world = make_world(Database(sys.argv[1]), FixedClock(system_clock()))

@@ -27,13 +27,13 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from starlette.testclient import TestClient
-from support import components
-from support.api import Api
-from support.cells import installation_of, served_as_cell, settings_of_cells
-from support.client import WholeResponses
-from support.operations import Operations
+from support.api.api import Api
+from support.api.client import WholeResponses
+from support.databases.cells import installation_of, served_as_cell, settings_of_cells
 from support.ordering import slow_first
-from support.world import NOON, SECRET, FixedClock, World, make_world
+from support.serving import components
+from support.world.operations import Operations
+from support.world.world import NOON, SECRET, FixedClock, World, make_world
 
 from booking_core.base.settings import Settings
 from booking_core.db import migrate

@@ -1,12 +1,12 @@
-"""A fork of `support.forking` behaves like a new process."""
+"""A fork of `support.serving.forking` behaves like a new process."""
 
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
-from support import forking
-from support.serving import environment, ran
+from support.serving import forking
+from support.serving.serving import environment, ran
 
 
 @pytest.mark.exhaustive(but="('orgs', 'list')")

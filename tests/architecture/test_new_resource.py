@@ -41,8 +41,8 @@ TESTS = {
     "tests/booking_server/api/test_openapi.py": "example or schema or one_that_is_served",
     "tests/booking_core/db/test_migrations.py": "make_the_keys",
 }
-"""The selected tests that take a new resource from the OpenAPI document or from `support.resources`, the tests of the
-migrations on both databases, and the test `FAKE`."""
+"""The selected tests that take a new resource from the OpenAPI document or from `support.world.resources`, the tests of
+the migrations on both databases, and the test `FAKE`."""
 
 Run = Callable[..., str]
 

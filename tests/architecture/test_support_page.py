@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from support.api import Api
-from support.world import World
+from support.api.api import Api
+from support.world.world import World
 
 SUPPORT = Path(__file__).parents[1] / "support"
 PAGE = (SUPPORT / "README.md").read_text(encoding="utf-8")

@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 import pytest
-from support.api import Api
-from support.databases import connect
-from support.world import DAY
+from support.api.api import Api
+from support.databases.databases import connect
+from support.world.world import DAY
 
 from bench import embedded_floor, floor_sql
 from bench.fill import DEPARTURES_PER_DAY, FIRST_DAY, ZONE, fill, midnight

@@ -19,14 +19,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support import forking
-from support.commands import Booking, Environment, OnTerminal, Process, RecordedTerminal, Result, Terminal
-from support.hooks import Hooks
-from support.reused_connections import reused_connections
-from support.servers import Service
-from support.serving import COMMAND
-from support.shell import logged_in, running
-from support.world import SECRET, FixedClock, World, make_world
+from support.databases.reused_connections import reused_connections
+from support.serving import forking
+from support.serving.commands import Booking, Environment, OnTerminal, Process, RecordedTerminal, Result, Terminal
+from support.serving.servers import Service
+from support.serving.serving import COMMAND
+from support.serving.shell import logged_in, running
+from support.world.hooks import Hooks
+from support.world.world import SECRET, FixedClock, World, make_world
 
 from booking_cli.main import main
 from booking_core.base.clock import system_clock

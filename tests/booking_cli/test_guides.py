@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from support import pages
-from support.commands import Booking, Environment, Process
-from support.demo import call, exported
-from support.servers import free_port
-from support.serving import read_until
+from support.serving.commands import Booking, Environment, Process
+from support.serving.demo import call, exported
+from support.serving.servers import free_port
+from support.serving.serving import read_until
 
 ROOT = Path(__file__).parents[2]
 

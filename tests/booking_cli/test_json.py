@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import Booking, leaves
-from support.every_command import ENDLESS, HOW, Everything, Words
-from support.world import World
+from support.serving.commands import Booking, leaves
+from support.serving.every_command import ENDLESS, HOW, Everything, Words
+from support.world.world import World
 
 from booking_cli.framework import output_fields
 from booking_cli.framework.command import OUTPUT_SPEC, OutputSpec

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import typer
-from support.commands import Booking, Environment, OnTerminal, Process, leaves, loaded_modules
-from support.serving import COMMAND
+from support.serving.commands import Booking, Environment, OnTerminal, Process, leaves, loaded_modules
+from support.serving.serving import COMMAND
 
 from booking_cli.commands import webhooks
 from booking_cli.commands.registry import MODULES, SECTIONS

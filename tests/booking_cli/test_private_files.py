@@ -11,13 +11,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support import forking
-from support.commands import Booking, Environment, Process
-from support.demo import booking_command, exported, small
-from support.receivers import wait_until
-from support.servers import free_port
-from support.serving import read_until
-from support.world import SECRET
+from support.receivers.receivers import wait_until
+from support.serving import forking
+from support.serving.commands import Booking, Environment, Process
+from support.serving.demo import booking_command, exported, small
+from support.serving.servers import free_port
+from support.serving.serving import read_until
+from support.world.world import SECRET
 
 from booking_core.base import private_files
 

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from support.commands import leaves
+from support.serving.commands import leaves
 
 from booking_cli.commands.registry import MODULES
 from booking_core.upkeep import doctor

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import Booking, Environment, Process, leaves
-from support.every_command import ENDLESS, HOW, Everything
-from support.world import World
+from support.serving.commands import Booking, Environment, Process, leaves
+from support.serving.every_command import ENDLESS, HOW, Everything
+from support.world.world import World
 
 from booking_cli.framework.command import Leaf
 from booking_cli.framework.exit_codes import ExitCode

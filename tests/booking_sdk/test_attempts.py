@@ -25,7 +25,7 @@ import respx
 from sdk_support.blocking import error_of, warned
 from sdk_support.raw import Script, answer, drip, scripted_server
 from sdk_support.routed import KEY, ClientOf, Clients
-from support.threads import together
+from support.serving.threads import together
 
 from booking_sdk import (
     APIConnectionError,

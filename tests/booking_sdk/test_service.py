@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sdk_support.stages import Stage
 from starlette.testclient import TestClient
-from support.world import World
+from support.world.world import World
 
 from booking_sdk import (
     ApiKeyInvalidError,

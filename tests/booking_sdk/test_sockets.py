@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from sdk_support.proxy import FAULTS, Proxy
-from support.servers import new_world, served_in_process
-from support.threads import together
-from support.world import World
+from support.serving.servers import new_world, served_in_process
+from support.serving.threads import together
+from support.world.world import World
 
 from booking_core.db import tables
 from booking_sdk import APIError, AsyncBookingClient, BookingClient, BookingConfirmed, Timeout

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, update
 from starlette.testclient import TestClient
-from support.checkouts import configure
-from support.world import NEWER_SECRET, NOON, SECRET, FixedClock, World, make_world
+from support.world.checkouts import configure
+from support.world.world import NEWER_SECRET, NOON, SECRET, FixedClock, World, make_world
 
 from booking_core.base.settings import SettingError, Settings
 from booking_core.db import tables

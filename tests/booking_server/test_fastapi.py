@@ -8,7 +8,7 @@ import pytest
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import JSONResponse
 from starlette.testclient import TestClient
-from support.world import SECRET, World
+from support.world.world import SECRET, World
 
 from booking_core.base.context import Caller
 from booking_core.base.settings import Settings

@@ -5,9 +5,9 @@ from typing import Any
 
 import orjson
 import pytest
-from support.api import Api, booking_body
-from support.resources import LISTINGS
-from support.world import World
+from support.api.api import Api, booking_body
+from support.world.resources import LISTINGS
+from support.world.world import World
 
 from booking_core import bookings
 from booking_core.bookings import CreateRequest

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from support import checkouts
-from support.api import Api
-from support.client import WholeResponses
-from support.stripe_ledger import Ledger, stripe
-from support.world import SECRET, FixedClock, World
+from support.api.api import Api
+from support.api.client import WholeResponses
+from support.receivers.stripe_ledger import Ledger, stripe
+from support.world import checkouts
+from support.world.world import SECRET, FixedClock, World
 
 from booking_core.base.settings import Settings
 from booking_core.db.engine import Database

@@ -3,8 +3,8 @@
 import logging
 
 import pytest
-from support.api import Api
-from support.hooks import Hooks
+from support.api.api import Api
+from support.world.hooks import Hooks
 
 from booking_core import webhooks
 from booking_core.db import tables

@@ -1,9 +1,9 @@
 """Creating and cancelling bookings over HTTP (API v1 sections 3 and 4)."""
 
 import pytest
-from support.api import Api, booking_body, error_of
-from support.operations import Operations, as_published
-from support.world import DAY
+from support.api.api import Api, booking_body, error_of
+from support.world.operations import Operations, as_published
+from support.world.world import DAY
 
 from booking_core.models.bookings import Booking
 from booking_core.models.scopes import Scope

@@ -7,13 +7,14 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from support import canaries, checkouts
-from support.api import Api, error_of
-from support.checkouts import PUBLISHABLE_KEY, Webhooks, checkout_body, intent_row
-from support.operations import Operations
-from support.refusals import conflict_reason, nothing_changes, reason_of
-from support.stripe_ledger import KEY, Fault, Ledger
-from support.world import World
+from support.api.api import Api, error_of
+from support.api.refusals import conflict_reason, nothing_changes, reason_of
+from support.faults import canaries
+from support.receivers.stripe_ledger import KEY, Fault, Ledger
+from support.world import checkouts
+from support.world.checkouts import PUBLISHABLE_KEY, Webhooks, checkout_body, intent_row
+from support.world.operations import Operations
+from support.world.world import World
 
 from booking_core.base.clock import MINUTE
 from booking_core.base.errors import Unavailable

@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api import Api
-from support.world import DAY, NOON
+from support.api.api import Api
+from support.world.world import DAY, NOON
 
 from booking_cli.client.conformance import CHECKS, Missing, Outcome, examine
 from booking_core.models.scopes import Scope

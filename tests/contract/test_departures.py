@@ -1,9 +1,9 @@
 """Departures: lists of a day, and single departures."""
 
 import httpx
-from support.api import Api, booking_body
-from support.refusals import field_of, refused
-from support.world import DAY, NOON
+from support.api.api import Api, booking_body
+from support.api.refusals import field_of, refused
+from support.world.world import DAY, NOON
 
 from booking_core.base.clock import HOUR
 

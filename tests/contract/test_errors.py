@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from support.api import Api, booking_body, fresh_key
-from support.raw import RawAnswer, call
-from support.refusals import CODES, nothing_changes, refused, rows_of
-from support.world import DAY, NOON, World
+from support.api.api import Api, booking_body, fresh_key
+from support.api.raw import RawAnswer, call
+from support.api.refusals import CODES, nothing_changes, refused, rows_of
+from support.world.world import DAY, NOON, World
 
 from booking_core.base.errors import BookingError, Unavailable
 from booking_core.base.settings import RateLimit

@@ -5,10 +5,10 @@ import uuid
 from typing import Any
 
 import pytest
-from support.api import Api
-from support.endpoints import DOCUMENT, OPERATIONS
-from support.operations import Operations
-from support.refusals import refused
+from support.api.api import Api
+from support.api.endpoints import DOCUMENT, OPERATIONS
+from support.api.refusals import refused
+from support.world.operations import Operations
 
 from booking_core.db import tables
 from booking_core.models.scopes import Scope

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.api import Api
-from support.hooks import REDEEMED, Hooks, queue_rows
-from support.operations import Operations
-from support.world import DAY, HOUR
+from support.api.api import Api
+from support.world.hooks import REDEEMED, Hooks, queue_rows
+from support.world.operations import Operations
+from support.world.world import DAY, HOUR
 
 from booking_core import bookings
 from booking_core.catalogue import departures

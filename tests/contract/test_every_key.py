@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from support.api import Api, booking_body, error_of, fresh_key
-from support.checkouts import checkout_body
-from support.endpoints import taking_a_key
-from support.world import DAY, World
+from support.api.api import Api, booking_body, error_of, fresh_key
+from support.api.endpoints import taking_a_key
+from support.world.checkouts import checkout_body
+from support.world.world import DAY, World
 
 AT_ONCE = 4
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api import Api, booking_body, error_of, fresh_key
-from support.refusals import field_of, invalid_field, nothing_changes, reason_of, refused
-from support.world import ADULT, DRYSUIT, World
+from support.api.api import Api, booking_body, error_of, fresh_key
+from support.api.refusals import field_of, invalid_field, nothing_changes, reason_of, refused
+from support.world.world import ADULT, DRYSUIT, World
 
 from booking_core.db import tables
 

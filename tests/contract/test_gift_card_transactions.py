@@ -3,9 +3,9 @@
 import uuid
 from typing import Any
 
-from support.api import Api
-from support.operations import Operations
-from support.refusals import invalid_field, refused
+from support.api.api import Api
+from support.api.refusals import invalid_field, refused
+from support.world.operations import Operations
 
 
 def nok(amount_minor: int) -> dict[str, Any]:

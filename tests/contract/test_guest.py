@@ -4,10 +4,10 @@ from typing import Any
 
 import orjson
 import pytest
-from support.api import Api
-from support.guests import Guests
-from support.operations import Operations
-from support.refusals import conflict_reason, nothing_changes, refused
+from support.api.api import Api
+from support.api.refusals import conflict_reason, nothing_changes, refused
+from support.world.guests import Guests
+from support.world.operations import Operations
 
 from booking_core import notifications
 from booking_core.base.errors import NotFound

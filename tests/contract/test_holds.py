@@ -6,10 +6,10 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api import Api, booking_body, error_of
-from support.operations import Operations
-from support.refusals import conflict_reason, invalid_field, reason_of
-from support.world import DAY, NOON, World
+from support.api.api import Api, booking_body, error_of
+from support.api.refusals import conflict_reason, invalid_field, reason_of
+from support.world.operations import Operations
+from support.world.world import DAY, NOON, World
 
 from booking_core.base.clock import MINUTE, SECOND
 from booking_core.db import tables

@@ -6,11 +6,11 @@ import re
 import uuid
 
 import pytest
-from support.answers import ANSWERS
-from support.api import Api, booking_body, fresh_key
-from support.endpoints import OPERATIONS
-from support.raw import call
-from support.refusals import nothing_changes, refused
+from support.api.answers import ANSWERS
+from support.api.api import Api, booking_body, fresh_key
+from support.api.endpoints import OPERATIONS
+from support.api.raw import call
+from support.api.refusals import nothing_changes, refused
 
 from booking_core.organizations import keys
 

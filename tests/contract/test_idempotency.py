@@ -14,10 +14,10 @@ import httpx
 import orjson
 import pytest
 from starlette.testclient import TestClient
-from support.api import Api, booking_body, error_of, fresh_key
-from support.databases import connect, departure_held, is_sqlite
-from support.refusals import invalid_field
-from support.world import HOUR, NOON, SECRET, World
+from support.api.api import Api, booking_body, error_of, fresh_key
+from support.api.refusals import invalid_field
+from support.databases.databases import connect, departure_held, is_sqlite
+from support.world.world import HOUR, NOON, SECRET, World
 
 from booking_core.db import tables
 from booking_core.db.engine import Database

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from support.api import Api, booking_body
-from support.endpoints import OPERATIONS, Operation
-from support.raw import call
-from support.refusals import refused
-from support.world import NOON, World
+from support.api.api import Api, booking_body
+from support.api.endpoints import OPERATIONS, Operation
+from support.api.raw import call
+from support.api.refusals import refused
+from support.world.world import NOON, World
 
 from booking_core.base import tokens
 from booking_core.base.clock import MINUTE, SECOND

@@ -1,8 +1,8 @@
 """The guest's language of a booking: shown as it was given, and in the events of the booking."""
 
 import pytest
-from support.api import Api
-from support.operations import Operations
+from support.api.api import Api
+from support.world.operations import Operations
 
 from booking_core.db import tables
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import httpx
 import pytest
-from support import jumping_loop
-from support.api import Api, booking_body, error_of
-from support.client import WholeResponses
-from support.databases import fill
-from support.hooks import Hooks
-from support.refusals import conflict_reason, field_of, invalid_field, refused
-from support.world import DAY, HOUR, NOON, SECRET, FixedClock, World, make_world
+from support.api.api import Api, booking_body, error_of
+from support.api.client import WholeResponses
+from support.api.refusals import conflict_reason, field_of, invalid_field, refused
+from support.databases.databases import fill
+from support.serving import jumping_loop
+from support.world.hooks import Hooks
+from support.world.world import DAY, HOUR, NOON, SECRET, FixedClock, World, make_world
 
 from booking_core import webhooks
 from booking_core.base import tokens

@@ -10,12 +10,12 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from support import rows
-from support.api import PAGES_MAX, Api, error_of
-from support.databases import analyze, connect, fill
-from support.refusals import invalid_field
-from support.resources import LISTINGS, Listing
-from support.world import DAY, HOUR, NOON, SECRET, FixedClock, World, make_world
+from support.api.api import PAGES_MAX, Api, error_of
+from support.api.refusals import invalid_field
+from support.databases.databases import analyze, connect, fill
+from support.world import rows
+from support.world.resources import LISTINGS, Listing
+from support.world.world import DAY, HOUR, NOON, SECRET, FixedClock, World, make_world
 
 from booking_core import bookings
 from booking_core.base import cursors

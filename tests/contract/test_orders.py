@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from support.api import Api, booking_body
-from support.refusals import nothing_changes, refused
+from support.api.api import Api, booking_body
+from support.api.refusals import nothing_changes, refused
 
 from booking_core.models.bookings import BookingQuote
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api import Api
-from support.refusals import field_of, invalid_field, reason_of, refused
-from support.resources import LISTINGS
-from support.world import DAY, HOUR, World
+from support.api.api import Api
+from support.api.refusals import field_of, invalid_field, reason_of, refused
+from support.world.resources import LISTINGS
+from support.world.world import DAY, HOUR, World
 
 pytestmark = pytest.mark.one_database
 

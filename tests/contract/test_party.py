@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from support.api import Api
-from support.operations import Operations, as_published
-from support.refusals import field_of, nothing_changes, reason_of, refused
-from support.world import DAY, World
+from support.api.api import Api
+from support.api.refusals import field_of, nothing_changes, reason_of, refused
+from support.world.operations import Operations, as_published
+from support.world.world import DAY, World
 
 from booking_core import bookings, payments
 from booking_core.base.clock import HOUR

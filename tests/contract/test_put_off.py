@@ -4,8 +4,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import httpx
 import pytest
-from support.api import Api
-from support.databases import is_sqlite, numbers_held
+from support.api.api import Api
+from support.databases.databases import is_sqlite, numbers_held
 
 
 def test_a_deferred_booking_is_answered_when_the_counters_are_free(

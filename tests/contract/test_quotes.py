@@ -3,9 +3,9 @@
 from typing import Any
 
 import httpx
-from support.api import Api, booking_body, error_of
-from support.refusals import nothing_changes
-from support.world import HOUR, World
+from support.api.api import Api, booking_body, error_of
+from support.api.refusals import nothing_changes
+from support.world.world import HOUR, World
 
 from booking_core.db import tables
 from booking_core.models.bookings import BookingQuote

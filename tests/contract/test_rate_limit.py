@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 from starlette.testclient import TestClient
-from support.answers import ANSWERS
-from support.api import Api
-from support.raw import RawAnswer, call
-from support.refusals import Answered, nothing_changes, refused
-from support.world import World
+from support.api.answers import ANSWERS
+from support.api.api import Api
+from support.api.raw import RawAnswer, call
+from support.api.refusals import Answered, nothing_changes, refused
+from support.world.world import World
 
 from booking_core.base import tokens
 from booking_core.base.settings import RateLimit, Settings

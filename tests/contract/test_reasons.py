@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.api import Api, booking_body, fresh_key
-from support.raw import call
-from support.refusals import refused
+from support.api.api import Api, booking_body, fresh_key
+from support.api.raw import call
+from support.api.refusals import refused
 
 Send = Callable[[Api], Any]
 DEPARTURE = "7a1c9e54-3b0d-4f6a-9d3e-1c5b8a2f4e60"

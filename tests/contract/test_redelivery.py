@@ -4,10 +4,10 @@ import uuid
 from typing import Any
 
 import pytest
-from support.api import Api
-from support.hooks import Hooks
-from support.refusals import conflict_reason, nothing_changes
-from support.world import DAY
+from support.api.api import Api
+from support.api.refusals import conflict_reason, nothing_changes
+from support.world.hooks import Hooks
+from support.world.world import DAY
 
 from booking_core.db import tables
 from booking_core.models.events import EventType

@@ -3,8 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.api import Api, booking_body, error_of
-from support.refusals import conflict_reason
+from support.api.api import Api, booking_body, error_of
+from support.api.refusals import conflict_reason
 
 NOTES = {"channel": "acme", "order": "A-1042", "remarks": "two lines\nof text"}
 

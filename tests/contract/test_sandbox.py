@@ -5,13 +5,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from support import checkouts, due
-from support.api import Api, booking_body, error_of
-from support.checkouts import checkout_body
-from support.mails import SENDER
-from support.refusals import conflict_reason, nothing_changes, reason_of
-from support.stripe_ledger import stripe
-from support.world import DAY, HOUR, NOON, FixedClock, World
+from support.api.api import Api, booking_body, error_of
+from support.api.refusals import conflict_reason, nothing_changes, reason_of
+from support.databases import due
+from support.receivers.stripe_ledger import stripe
+from support.world import checkouts
+from support.world.checkouts import checkout_body
+from support.world.mails import SENDER
+from support.world.world import DAY, HOUR, NOON, FixedClock, World
 
 from booking_core import bookings, notifications, organizations
 from booking_core.base import tokens

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from support.api import Api
-from support.checkouts import Event, Webhooks, actor_of, checkout_body, intent_row
-from support.stripe_ledger import Ledger
+from support.api.api import Api
+from support.receivers.stripe_ledger import Ledger
+from support.world.checkouts import Event, Webhooks, actor_of, checkout_body, intent_row
 
 from booking_core.bookings import checkouts as core_checkouts
 

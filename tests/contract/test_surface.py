@@ -6,11 +6,11 @@ their cases from the document itself.
 """
 
 import pytest
-from support.api import Api
-from support.commands import leaves
-from support.endpoints import DOCUMENT, OPERATIONS, Operation
-from support.resources import LISTINGS, Listing
-from support.world import NOON
+from support.api.api import Api
+from support.api.endpoints import DOCUMENT, OPERATIONS, Operation
+from support.serving.commands import leaves
+from support.world.resources import LISTINGS, Listing
+from support.world.world import NOON
 
 from booking_sdk import BookingClient, NotFoundError
 
@@ -50,7 +50,7 @@ OTHER_LISTS = {
     "list_deliveries": "the list below an endpoint: test_webhooks.py",
     "list_sandbox_mails": "captured mails, of sandboxes alone: test_sandbox.py",
 }
-"""Lists that have no entry in `support.resources`, with the reason and the tests that they have."""
+"""Lists that have no entry in `support.world.resources`, with the reason and the tests that they have."""
 
 each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.id)
 

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.api import Api, error_of, fresh_key
-from support.databases import rows_held
-from support.endpoints import OPERATIONS, Operation
-from support.operations import Operations
-from support.refusals import field_of, invalid_field, nothing_changes, refused
-from support.resources import LISTINGS, Listing
+from support.api.api import Api, error_of, fresh_key
+from support.api.endpoints import OPERATIONS, Operation
+from support.api.refusals import field_of, invalid_field, nothing_changes, refused
+from support.databases.databases import rows_held
+from support.world.operations import Operations
+from support.world.resources import LISTINGS, Listing
 
 from booking_core.db import tables
 from booking_core.models.scopes import Scope

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from support.api import Api
-from support.operations import Operations
-from support.refusals import conflict_reason, nothing_changes, refused
-from support.world import DAY, NOON
+from support.api.api import Api
+from support.api.refusals import conflict_reason, nothing_changes, refused
+from support.world.operations import Operations
+from support.world.world import DAY, NOON
 
 from booking_core import bookings
 from booking_core.base.clock import MINUTE

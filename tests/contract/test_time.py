@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from support.api import Api
-from support.refusals import conflict_reason
-from support.world import DAY, HOUR, NOON, World
+from support.api.api import Api
+from support.api.refusals import conflict_reason
+from support.world.world import DAY, HOUR, NOON, World
 
 from booking_core.base.clock import MINUTE, SECOND
 from booking_core.db import tables

@@ -7,11 +7,11 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api import Api
-from support.endpoints import OPERATIONS
-from support.hooks import Hooks, queue_rows
-from support.refusals import nothing_changes, refused
-from support.world import SECRET, World
+from support.api.api import Api
+from support.api.endpoints import OPERATIONS
+from support.api.refusals import nothing_changes, refused
+from support.world.hooks import Hooks, queue_rows
+from support.world.world import SECRET, World
 
 from booking_core.base.settings import Settings
 from booking_core.db import tables

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from support.api import Api
-from support.hooks import Hooks
-from support.refusals import invalid_field, nothing_changes
+from support.api.api import Api
+from support.api.refusals import invalid_field, nothing_changes
+from support.world.hooks import Hooks
 
 from booking_core.db import tables
 from booking_core.upkeep import doctor

@@ -7,12 +7,12 @@ from typing import Any
 
 import httpx
 import pytest
-from support import raw
-from support.api import Api
-from support.endpoints import DOCUMENT, OPERATIONS, Operation
-from support.hooks import Hooks, queue_rows
-from support.refusals import conflict_reason, field_of, invalid_field, nothing_changes, refused
-from support.world import DAY, HOUR, NOON, FixedClock
+from support.api import raw
+from support.api.api import Api
+from support.api.endpoints import DOCUMENT, OPERATIONS, Operation
+from support.api.refusals import conflict_reason, field_of, invalid_field, nothing_changes, refused
+from support.world.hooks import Hooks, queue_rows
+from support.world.world import DAY, HOUR, NOON, FixedClock
 
 from booking_core.db import tables
 from booking_core.models.events import FAMILIES, SUBSCRIBABLE, EventType

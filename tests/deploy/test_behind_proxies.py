@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import components, forking, serving
-from support.servers import free_port
+from support.serving import components, forking, serving
+from support.serving.servers import free_port
 
 PROXIES = Path(__file__).parents[2] / "deploy" / "proxies"
 LIMITS = {"nginx": 300 * 1024 + 1, "caddy": 300_000}

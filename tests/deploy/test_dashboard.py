@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from support.api import Api
-from support.receivers import wait_until
-from support.servers import free_port
-from support.world import SECRET, FixedClock, make_world
+from support.api.api import Api
+from support.receivers.receivers import wait_until
+from support.serving.servers import free_port
+from support.world.world import SECRET, FixedClock, make_world
 
 from booking_core.base.clock import SECOND, system_clock
 from booking_core.base.settings import CellAddress, Settings

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
-from support.commands import leaves
-from support.deployments import DEPLOY, manifests
-from support.deployments import compose_file as compose
+from support.serving.commands import leaves
+from support.serving.deployments import DEPLOY, manifests
+from support.serving.deployments import compose_file as compose
 
 from booking_core.base.settings import Settings
 

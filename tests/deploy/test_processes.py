@@ -6,8 +6,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from support import databases, deployments, pages
-from support.deployments import Endpoint, Running
+from support import pages
+from support.databases import databases
+from support.serving import deployments
+from support.serving.deployments import Endpoint, Running
 
 RUNBOOKS = [
     f"operations/{name}.md" for name in ("install", "sizing", "upgrade", "backup", "keys", "failover", "alerts")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support import databases, pages
-from support.commands import leaves
+from support import pages
+from support.databases import databases
+from support.serving.commands import leaves
 
 from booking_core.base.settings import Settings
 

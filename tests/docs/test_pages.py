@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from support import pages
-from support.endpoints import taking_a_key
+from support.api.endpoints import taking_a_key
 
 import booking_sdk
 from booking_core.models.bookings import BookingStatus

@@ -5,7 +5,7 @@ from inspect import signature
 from typing import Any
 
 from support import pages
-from support.world import DAY, NOON, World
+from support.world.world import DAY, NOON, World
 
 from booking_core.db import paging, statements, unit_of_work
 from booking_core.db.engine import Database

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import forking
-from support.hooks import Hooks
-from support.receivers import LOCAL, wait_until
-from support.servers import Service, free_port, new_world
-from support.world import World
+from support.receivers.receivers import LOCAL, wait_until
+from support.serving import forking
+from support.serving.servers import Service, free_port, new_world
+from support.world.hooks import Hooks
+from support.world.world import World
 
 from booking_core.models.events import EventType
 from booking_core.models.scopes import Scope

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.api import Api
-from support.world import DAY, NOON, World
+from support.api.api import Api
+from support.world.world import DAY, NOON, World
 
 from booking_core.base.clock import MINUTE
 from booking_core.db import tables

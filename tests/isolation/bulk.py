@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Table
-from support.databases import connect, is_sqlite
-from support.world import ADULT, World
+from support.databases.databases import connect, is_sqlite
+from support.world.world import ADULT, World
 
 from booking_core.base.clock import system_clock
 from booking_core.db import tables

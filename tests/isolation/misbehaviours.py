@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from support.databases import run
-from support.operations import Operations
-from support.receivers import wait_until
-from support.world import DAY
+from support.databases.databases import run
+from support.receivers.receivers import wait_until
+from support.world.operations import Operations
+from support.world.world import DAY
 
 from booking_core.base.clock import system_clock
 from booking_core.db import tables

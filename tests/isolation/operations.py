@@ -11,13 +11,13 @@ from enum import StrEnum
 from typing import Any
 
 import orjson
-from support.databases import connect
-from support.operations import Operations
-from support.receivers import OK as ACCEPT
-from support.receivers import Answer, Receipt
-from support.smtp import OK as TAKE
-from support.smtp import Received
-from support.world import World
+from support.databases.databases import connect
+from support.receivers.receivers import OK as ACCEPT
+from support.receivers.receivers import Answer, Receipt
+from support.receivers.smtp import OK as TAKE
+from support.receivers.smtp import Received
+from support.world.operations import Operations
+from support.world.world import World
 
 from booking_core.base.clock import system_clock
 from isolation.processes import HOST, Answered

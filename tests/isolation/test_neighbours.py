@@ -11,7 +11,7 @@ from statistics import quantiles
 
 import pytest
 from sqlalchemy.engine import make_url
-from support.databases import is_sqlite
+from support.databases.databases import is_sqlite
 
 from isolation import defects
 from isolation.misbehaviours import BY_NAME, MISBEHAVIOURS, Misbehaviour

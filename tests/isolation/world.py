@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from support.creating import create, created
-from support.databases import connect, is_sqlite
-from support.hooks import Hooks
-from support.receivers import Receivers, hang
-from support.smtp import HANG, OK, MailServer, Received
-from support.stripe_ledger import KEY, Fault, Ledger, stripe
-from support.world import DAY, SECRET, FixedClock, World, make_world
+from support.databases.databases import connect, is_sqlite
+from support.receivers.receivers import Receivers, hang
+from support.receivers.smtp import HANG, OK, MailServer, Received
+from support.receivers.stripe_ledger import KEY, Fault, Ledger, stripe
+from support.world.creating import create, created
+from support.world.hooks import Hooks
+from support.world.world import DAY, SECRET, FixedClock, World, make_world
 
 from booking_core.base.clock import system_clock
 from booking_core.base.settings import Settings

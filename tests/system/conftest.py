@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from support.servers import Service
+from support.serving.servers import Service
 
 from booking_core.base.clock import system_clock
 from booking_core.db.engine import Database

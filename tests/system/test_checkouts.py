@@ -12,14 +12,15 @@ from typing import Any
 import httpx
 import pytest
 from sqlalchemy import text
-from support import checkouts, databases
-from support.api import Api
-from support.checkouts import Event, Webhooks, checkout_body, intent_row
-from support.operations import Operations
-from support.receivers import wait_until, workers
-from support.servers import COMMITTED, MUTE, Answer, Service, lines, new_world
-from support.stripe_ledger import OTHER_KEY, Fault, Ledger, stripe
-from support.world import World
+from support.api.api import Api
+from support.databases import databases
+from support.receivers.receivers import wait_until, workers
+from support.receivers.stripe_ledger import OTHER_KEY, Fault, Ledger, stripe
+from support.serving.servers import COMMITTED, MUTE, Answer, Service, lines, new_world
+from support.world import checkouts
+from support.world.checkouts import Event, Webhooks, checkout_body, intent_row
+from support.world.operations import Operations
+from support.world.world import World
 
 from booking_core.base.clock import MINUTE
 from booking_core.db import tables

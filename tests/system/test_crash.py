@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 import pytest
 from starlette.testclient import TestClient
-from support.api import Api, booking_body
-from support.databases import departure_held
-from support.proxies import CommitCutter
-from support.servers import COMMITTED, MUTE, Answer, Line, Service, lines, new_world
-from support.world import DAY, SECRET, World
+from support.api.api import Api, booking_body
+from support.databases.databases import departure_held
+from support.faults.proxies import CommitCutter
+from support.serving.servers import COMMITTED, MUTE, Answer, Line, Service, lines, new_world
+from support.world.world import DAY, SECRET, World
 
 from booking_core.base.clock import HOUR
 from booking_core.base.settings import Settings

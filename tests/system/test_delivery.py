@@ -21,11 +21,9 @@ import httpx
 import orjson
 import pytest
 import standardwebhooks
-from support import components
-from support.api import booking_body, fresh_key
-from support.databases import connect, run
-from support.hooks import Hooks
-from support.receivers import (
+from support.api.api import booking_body, fresh_key
+from support.databases.databases import connect, run
+from support.receivers.receivers import (
     CUT_BODY,
     GARBAGE,
     LOCAL,
@@ -42,8 +40,10 @@ from support.receivers import (
     wait_until,
     workers,
 )
-from support.servers import Service, new_world
-from support.world import World
+from support.serving import components
+from support.serving.servers import Service, new_world
+from support.world.hooks import Hooks
+from support.world.world import World
 
 import webhook_verify
 from booking_core.base import tokens

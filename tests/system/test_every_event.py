@@ -6,11 +6,11 @@ from typing import Any
 
 import orjson
 import pytest
-from support import due
-from support.api import Api
-from support.hooks import Hooks
-from support.operations import Operations
-from support.world import DAY, HOUR, SECRET, World
+from support.api.api import Api
+from support.databases import due
+from support.world.hooks import Hooks
+from support.world.operations import Operations
+from support.world.world import DAY, HOUR, SECRET, World
 
 import webhook_verify
 from booking_core import bookings

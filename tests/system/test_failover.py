@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from starlette.testclient import TestClient
-from support import databases
-from support.api import Api, booking_body
-from support.cluster import Cluster, running_cluster
-from support.world import SECRET, FixedClock, make_world
+from support.api.api import Api, booking_body
+from support.databases import databases
+from support.databases.cluster import Cluster, running_cluster
+from support.world.world import SECRET, FixedClock, make_world
 
 from booking_core.base.settings import Settings
 from booking_core.db import migrate

@@ -15,12 +15,12 @@ from typing import Any
 
 import httpx
 import pytest
-from support import forking, serving
-from support.api import booking_body
-from support.hooks import Hooks
-from support.receivers import LOCAL, Receiver, Receivers, wait_until
-from support.sealed import CODE, KEY, Sealed
-from support.world import FixedClock, make_world
+from support.api.api import booking_body
+from support.receivers.receivers import LOCAL, Receiver, Receivers, wait_until
+from support.serving import forking, serving
+from support.world.hooks import Hooks
+from support.world.sealed import CODE, KEY, Sealed
+from support.world.world import FixedClock, make_world
 
 import webhook_verify
 from booking_core.base.clock import system_clock

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import databases
-from support.creating import create, created
-from support.receivers import Worker, wait_until, workers
-from support.servers import new_world
-from support.smtp import OK, TAKE_AND_DROP, MailServer, Received
-from support.world import World
+from support.databases import databases
+from support.receivers.receivers import Worker, wait_until, workers
+from support.receivers.smtp import OK, TAKE_AND_DROP, MailServer, Received
+from support.serving.servers import new_world
+from support.world.creating import create, created
+from support.world.world import World
 
 from booking_cli.framework.exit_codes import ExitCode
 from booking_core.db import tables

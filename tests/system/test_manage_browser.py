@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 import axe_core_python
 import pytest
-from support.operations import Operations, guest
-from support.servers import Service, new_world
-from support.world import HOUR, World
+from support.serving.servers import Service, new_world
+from support.world.operations import Operations, guest
+from support.world.world import HOUR, World
 
 from booking_core.base.guest_links import ManageLinks, gift_card_link
 from booking_core.db import tables
@@ -22,7 +22,7 @@ pytest.importorskip("selenium")
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.expected_conditions import url_to_be
 from selenium.webdriver.support.wait import WebDriverWait
-from support.browser import DESKTOP, PHONE, chromium, fits, needs_chromium, set_color_scheme, show, take_picture
+from support.browser.browser import DESKTOP, PHONE, chromium, fits, needs_chromium, set_color_scheme, show, take_picture
 
 pytestmark = [needs_chromium, pytest.mark.one_database]
 

@@ -18,12 +18,12 @@ from typing import Any
 
 import httpx
 import pytest
-from support import checkouts
-from support.api import Api
-from support.checkouts import Event, Webhooks, checkout_body, intent_row
-from support.operations import Operations
-from support.stripe_ledger import Fault, Ledger, stripe
-from support.world import DAY
+from support.api.api import Api
+from support.receivers.stripe_ledger import Fault, Ledger, stripe
+from support.world import checkouts
+from support.world.checkouts import Event, Webhooks, checkout_body, intent_row
+from support.world.operations import Operations
+from support.world.world import DAY
 
 from booking_core import bookings, payments
 from booking_core.base.clock import HOUR, MINUTE

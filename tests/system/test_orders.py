@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import httpx
-from support.api import booking_body
-from support.servers import Service, lines, new_world
+from support.api.api import booking_body
+from support.serving.servers import Service, lines, new_world
 
 STEPS = ("hold", "quote", "book")
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Table, text
-from support import due
-from support.creating import create, created
-from support.databases import drop_check
-from support.hooks import Hooks, queue_rows
-from support.operations import Operations
-from support.world import HOUR, FixedClock, World, make_world
+from support.databases import due
+from support.databases.databases import drop_check
+from support.world.creating import create, created
+from support.world.hooks import Hooks, queue_rows
+from support.world.operations import Operations
+from support.world.world import HOUR, FixedClock, World, make_world
 
 from booking_core import bookings, webhooks
 from booking_core.base.clock import MINUTE

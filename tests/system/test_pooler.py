@@ -9,12 +9,12 @@ from pathlib import Path
 import psycopg
 import pytest
 from sqlalchemy import text
-from support import databases
-from support.api import Api
-from support.cells import create
-from support.client import WholeResponses
-from support.pooler import pgbouncer
-from support.world import SECRET, FixedClock, make_world
+from support.api.api import Api
+from support.api.client import WholeResponses
+from support.databases import databases
+from support.databases.cells import create
+from support.databases.pooler import pgbouncer
+from support.world.world import SECRET, FixedClock, make_world
 
 from booking_cli.framework.errors import CliError
 from booking_cli.operator import storage

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy.engine import make_url
-from support.releases import COLUMN, INDEX, TABLE, newer_release, previous_release
+from support.serving.releases import COLUMN, INDEX, TABLE, newer_release, previous_release
 
 from booking_core.db import migrate, revisions
 

@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from support.operations import Operations, with_retries
-from support.servers import new_world
-from support.world import World
+from support.serving.servers import new_world
+from support.world.operations import Operations, with_retries
+from support.world.world import World
 
 from booking_core.base.errors import Unprocessable
 from booking_core.db import tables

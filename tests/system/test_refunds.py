@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.operations import Operations, with_retries
-from support.receivers import wait_until, workers
-from support.servers import new_world
-from support.stripe_ledger import KEY, Ledger, Refunder, stripe
-from support.world import World
+from support.receivers.receivers import wait_until, workers
+from support.receivers.stripe_ledger import KEY, Ledger, Refunder, stripe
+from support.serving.servers import new_world
+from support.world.operations import Operations, with_retries
+from support.world.world import World
 
 from booking_cli.framework.exit_codes import ExitCode
 from booking_core.db import tables

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import databases
-from support.api import booking_body
-from support.balancer import balanced
-from support.releases import COLUMN, INDEX, TABLE, PreviousRelease, newer_release, running_release
-from support.servers import Answer, Line, Server, lines
-from support.world import SECRET
+from support.api.api import booking_body
+from support.databases import databases
+from support.serving.balancer import balanced
+from support.serving.releases import COLUMN, INDEX, TABLE, PreviousRelease, newer_release, running_release
+from support.serving.servers import Answer, Line, Server, lines
+from support.world.world import SECRET
 
 from booking_core.db import migrate
 
@@ -37,7 +37,7 @@ from contextlib import closing
 from booking_core.base.clock import system_clock
 from booking_core.db import migrate
 from booking_core.db.engine import Database
-from support.world import FixedClock, make_world
+from support.world.world import FixedClock, make_world
 migrate.upgrade(sys.argv[1])
 with closing(Database(sys.argv[1])) as database:
     world = make_world(database, FixedClock(system_clock()))

@@ -7,10 +7,10 @@ from itertools import accumulate
 from typing import Any
 
 import pytest
-from support.api import booking_body
-from support.databases import drop_check
-from support.servers import Answer, Line, Service, at_once, new_world, posting, served_in_process
-from support.world import World
+from support.api.api import booking_body
+from support.databases.databases import drop_check
+from support.serving.servers import Answer, Line, Service, at_once, new_world, posting, served_in_process
+from support.world.world import World
 
 from booking_core.base.clock import DAY, to_datetime
 from booking_core.catalogue import departures

@@ -28,11 +28,11 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 from starlette.testclient import TestClient
-from support.api import Api, fresh_key
-from support.client import WholeResponses
-from support.endpoints import DOCUMENT
-from support.operations import Operations
-from support.world import SECRET, FixedClock, make_world
+from support.api.api import Api, fresh_key
+from support.api.client import WholeResponses
+from support.api.endpoints import DOCUMENT
+from support.world.operations import Operations
+from support.world.world import SECRET, FixedClock, make_world
 
 from booking_core.base.settings import Settings
 from booking_core.db.engine import Database

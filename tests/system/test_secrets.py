@@ -24,13 +24,15 @@ import httpx
 import pytest
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, Session
 from sqlalchemy.engine import make_url
-from support import canaries, databases, stripe_ledger
-from support.canaries import Canary
-from support.receivers import LOCAL, OK, Receiver, Receivers, plain, wait_until
-from support.smtp import OK as TAKEN
-from support.smtp import MailServer, Received
-from support.stripe_ledger import Fault, Ledger
-from support.world import ADULT
+from support.databases import databases
+from support.faults import canaries
+from support.faults.canaries import Canary
+from support.receivers import stripe_ledger
+from support.receivers.receivers import LOCAL, OK, Receiver, Receivers, plain, wait_until
+from support.receivers.smtp import OK as TAKEN
+from support.receivers.smtp import MailServer, Received
+from support.receivers.stripe_ledger import Fault, Ledger
+from support.world.world import ADULT
 
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.main import main

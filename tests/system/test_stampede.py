@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from support.api import booking_body
-from support.databases import connect, departure_held
-from support.receivers import wait_until
-from support.servers import PATIENT, Answer, Service, at_once, lines, new_world, posting
+from support.api.api import booking_body
+from support.databases.databases import connect, departure_held
+from support.receivers.receivers import wait_until
+from support.serving.servers import PATIENT, Answer, Service, at_once, lines, new_world, posting
 
 from booking_core.db import tables
 

@@ -23,9 +23,9 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from support.creating import create, created
-from support.operations import Operations, Verb
-from support.world import DAY, HOUR, FixedClock, make_world
+from support.world.creating import create, created
+from support.world.operations import Operations, Verb
+from support.world.world import DAY, HOUR, FixedClock, make_world
 
 from booking_core import bookings
 from booking_core.base.clock import MINUTE

@@ -14,13 +14,15 @@ from unittest.mock import AsyncMock
 import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
-from support import databases, faults, forking
-from support.api import Api
-from support.client import WholeResponses
-from support.faults import Breaking
-from support.refusals import refused
-from support.serving import environment
-from support.world import SECRET, FixedClock, make_world
+from support.api.api import Api
+from support.api.client import WholeResponses
+from support.api.refusals import refused
+from support.databases import databases
+from support.faults import faults
+from support.faults.faults import Breaking
+from support.serving import forking
+from support.serving.serving import environment
+from support.world.world import SECRET, FixedClock, make_world
 
 from booking_core.base.repeated_log import RepeatedLog
 from booking_core.base.settings import Settings

@@ -7,10 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.databases import connect
-from support.hooks import Hooks
-from support.receivers import OK, Answer, Receipt, Receiver, Receivers, Worker, hang, plain, wait_until, workers
-from support.servers import new_world
+from support.databases.databases import connect
+from support.receivers.receivers import (
+    OK,
+    Answer,
+    Receipt,
+    Receiver,
+    Receivers,
+    Worker,
+    hang,
+    plain,
+    wait_until,
+    workers,
+)
+from support.serving.servers import new_world
+from support.world.hooks import Hooks
 
 from booking_cli.framework.exit_codes import ExitCode
 from booking_core.base.clock import SECOND, system_clock

@@ -8,7 +8,7 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from support import redis_server
+from support.receivers import redis_server
 
 from webhook_verify import DuplicateEvent, EventInProgress, Verifier
 from webhook_verify.redis import RedisSeenStore

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from support.commands import Booking
-from support.operations import Operations, guest
-from support.world import World
+from support.serving.commands import Booking
+from support.world.operations import Operations, guest
+from support.world.world import World
 
 from booking_cli.client import api_bookings
 from booking_cli.framework.exit_codes import ExitCode

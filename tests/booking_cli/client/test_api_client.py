@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import Booking, Environment
+from support.serving.commands import Booking, Environment
 
 from booking_cli.framework.exit_codes import ExitCode
 

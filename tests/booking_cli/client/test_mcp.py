@@ -15,10 +15,10 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, ElicitResult
-from support import serving
-from support.commands import Booking, Environment
-from support.servers import free_port
-from support.serving import COMMAND
+from support.serving import serving
+from support.serving.commands import Booking, Environment
+from support.serving.servers import free_port
+from support.serving.serving import COMMAND
 
 import booking_cli.client
 from booking_cli.client.mcp_server import ALTERNATIVES, CANNOT_ASK, TOOLS, UNCONFIRMED, make_server

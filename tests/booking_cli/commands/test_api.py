@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.api import booking_body
-from support.commands import Booking
-from support.world import World
+from support.api.api import booking_body
+from support.serving.commands import Booking
+from support.world.world import World
 
 from booking_cli.framework.exit_codes import ExitCode
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import Booking, leaves
-from support.every_command import HOW, Everything, Words
-from support.world import World
+from support.serving.commands import Booking, leaves
+from support.serving.every_command import HOW, Everything, Words
+from support.world.world import World
 
 import booking_cli
 from booking_cli.framework.command import OUTPUT_SPEC, OutputSpec

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support import databases
-from support.commands import Booking, Environment
-from support.creating import create, created
-from support.receivers import wait_until
-from support.sealed import Sealed
-from support.world import NEWER_SECRET, SECRET, World
+from support.databases import databases
+from support.receivers.receivers import wait_until
+from support.serving.commands import Booking, Environment
+from support.world.creating import create, created
+from support.world.sealed import Sealed
+from support.world.world import NEWER_SECRET, SECRET, World
 
 from booking_cli.operator.audited import operator
 from booking_cli.operator.service import lock_sqlite

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import Booking, Environment, OnTerminal
-from support.databases import connect
-from support.kayaks import ORG
+from support.databases.databases import connect
+from support.serving.commands import Booking, Environment, OnTerminal
+from support.world.kayaks import ORG
 
 from booking_core.base.errors import Unavailable
 from booking_core.catalogue import transfer

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from support.commands import Booking, Environment
-from support.world import SECRET
+from support.serving.commands import Booking, Environment
+from support.world.world import SECRET
 
 from booking_core.base import tokens
 from booking_core.db import revisions

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.commands import Booking, Environment
+from support.serving.commands import Booking, Environment
 
 from booking_cli.commands.help import SHELLS
 from booking_cli.commands.registry import MODULES

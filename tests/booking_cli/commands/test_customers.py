@@ -4,8 +4,8 @@ import os
 from typing import Any
 
 import pytest
-from support import databases
-from support.commands import Booking
+from support.databases import databases
+from support.serving.commands import Booking
 
 ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 COLUMNS = "organization_id, id, email, email_key, name, tags, email_subscription, created_at, updated_at"

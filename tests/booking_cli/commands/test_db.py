@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy.engine import make_url
-from support.commands import Booking, Environment
-from support.databases import connect, fill, run
+from support.databases.databases import connect, fill, run
+from support.serving.commands import Booking, Environment
 
 from booking_core.db import revisions, tables
 

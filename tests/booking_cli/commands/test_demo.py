@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
-from support.commands import Booking, Environment, Process
-from support.demo import call, exported, small
-from support.servers import free_port
-from support.serving import read_until
+from support.serving.commands import Booking, Environment, Process
+from support.serving.demo import call, exported, small
+from support.serving.servers import free_port
+from support.serving.serving import read_until
 
 from booking_cli.operator import demo_organizations
 from booking_core.db import tables

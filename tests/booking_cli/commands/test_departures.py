@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import forking
-from support.commands import Booking
-from support.operations import Operations, guest
-from support.refusals import nothing_changes
-from support.world import DAY, SECRET, World, make_world
+from support.api.refusals import nothing_changes
+from support.serving import forking
+from support.serving.commands import Booking
+from support.world.operations import Operations, guest
+from support.world.world import DAY, SECRET, World, make_world
 
 from booking_cli.commands import manifests
 from booking_cli.framework.exit_codes import ExitCode

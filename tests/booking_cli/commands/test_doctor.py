@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
-from support.commands import Booking, Environment, OnTerminal
-from support.databases import run
-from support.world import World
+from support.databases.databases import run
+from support.serving.commands import Booking, Environment, OnTerminal
+from support.world.world import World
 
 from booking_cli.commands import doctor
 from booking_cli.framework.output import Renderer

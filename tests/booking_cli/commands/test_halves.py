@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from support.commands import Booking, Environment
-from support.operations import Operations
-from support.world import DAY, World
+from support.serving.commands import Booking, Environment
+from support.world.operations import Operations
+from support.world.world import DAY, World
 
 from booking_cli.framework.exit_codes import ExitCode
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from support.commands import Booking, OnTerminal, leaves
+from support.serving.commands import Booking, OnTerminal, leaves
 
 from booking_cli.framework.exit_codes import MEANINGS, ExitCode
 

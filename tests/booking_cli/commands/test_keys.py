@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 import pytest
-from support.commands import Booking, OnTerminal, RecordedTerminal
-from support.kayaks import ORG
+from support.serving.commands import Booking, OnTerminal, RecordedTerminal
+from support.world.kayaks import ORG
 
 from booking_core.models.scopes import READ_SCOPES, Scope
 

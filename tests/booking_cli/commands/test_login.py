@@ -11,8 +11,8 @@ import pytest
 from keyring.backend import KeyringBackend
 from keyring.backends import fail
 from keyring.errors import KeyringLocked, PasswordDeleteError
-from support.commands import Booking, Environment, OnTerminal
-from support.world import World
+from support.serving.commands import Booking, Environment, OnTerminal
+from support.world.world import World
 
 from booking_cli.framework.exit_codes import ExitCode
 from booking_core.models.scopes import Scope

@@ -3,11 +3,11 @@
 import os
 
 import pytest
-from support.commands import Booking, Result
-from support.databases import connect, run
-from support.kayaks import ORG
-from support.mails import Mails
-from support.operations import Operations, guest
+from support.databases.databases import connect, run
+from support.serving.commands import Booking, Result
+from support.world.kayaks import ORG
+from support.world.mails import Mails
+from support.world.operations import Operations, guest
 
 from booking_core import notifications
 from booking_core.base.clock import DAY, SECOND, system_clock

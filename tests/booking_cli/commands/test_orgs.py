@@ -1,6 +1,6 @@
 """`booking orgs`: organizations and their settings."""
 
-from support.commands import Booking, Result
+from support.serving.commands import Booking, Result
 
 from booking_core.organizations.rules import SETTINGS
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from support import due
-from support.commands import Booking, Environment, Result
-from support.kayaks import ORG, nok
-from support.operations import Operations
+from support.databases import due
+from support.serving.commands import Booking, Environment, Result
+from support.world.kayaks import ORG, nok
+from support.world.operations import Operations
 
 from booking_cli.client import api_bookings
 from booking_core.models.bookings import PaymentMode, RefundMode

@@ -8,10 +8,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from support.commands import Booking, OnTerminal
-from support.hooks import Hooks
-from support.operations import Operations
-from support.world import World
+from support.serving.commands import Booking, OnTerminal
+from support.world.hooks import Hooks
+from support.world.operations import Operations
+from support.world.world import World
 
 from booking_cli.framework.exit_codes import ExitCode
 from booking_core.models.events import EventType

@@ -10,11 +10,11 @@ from typing import IO, Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from support.commands import Booking, Environment, Process
-from support.operations import Operations
-from support.refusals import nothing_changes
-from support.resources import LISTINGS, Listing
-from support.world import DAY, NOON, World
+from support.api.refusals import nothing_changes
+from support.serving.commands import Booking, Environment, Process
+from support.world.operations import Operations
+from support.world.resources import LISTINGS, Listing
+from support.world.world import DAY, NOON, World
 
 from booking_cli.framework.exit_codes import ExitCode
 from booking_core.base.clock import Zone

@@ -10,10 +10,10 @@ from typing import Any
 
 import httpx
 import pytest
-from support.commands import Booking, Environment, Process
-from support.demo import call
-from support.serving import read_until
-from support.world import World
+from support.serving.commands import Booking, Environment, Process
+from support.serving.demo import call
+from support.serving.serving import read_until
+from support.world.world import World
 
 from booking_cli.client.conformance import CHECKS
 from booking_cli.framework.exit_codes import ExitCode

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import Booking, Environment, OnTerminal
-from support.databases import run
-from support.world import NEWER_SECRET, SECRET
+from support.databases.databases import run
+from support.serving.commands import Booking, Environment, OnTerminal
+from support.world.world import NEWER_SECRET, SECRET
 
 from booking_cli.operator import service, storage
 from booking_core.base.tokens import SecretKeys

@@ -17,11 +17,11 @@ import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
-from support.commands import Booking, Environment, Process
-from support.receivers import wait_until
-from support.servers import free_port
-from support.serving import serving
-from support.world import SECRET
+from support.receivers.receivers import wait_until
+from support.serving.commands import Booking, Environment, Process
+from support.serving.servers import free_port
+from support.serving.serving import serving
+from support.world.world import SECRET
 
 from booking_cli.operator import service, storage
 from booking_cli.operator.logs import JsonLines

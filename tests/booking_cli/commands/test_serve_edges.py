@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.connections import Response, parsed
-from support.serving import serving, started
+from support.api.connections import Response, parsed
+from support.serving.serving import serving, started
 
 GET = b"GET /api/v1/me HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /api/v1/bookings HTTP/1.1\r\nHost: x\r\n"

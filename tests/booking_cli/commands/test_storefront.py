@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import Booking
-from support.kayaks import DEPARTURE, import_kayaks, nok
+from support.serving.commands import Booking
+from support.world.kayaks import DEPARTURE, import_kayaks, nok
 
 from booking_core.models.bookings import Booking as WireBooking
 

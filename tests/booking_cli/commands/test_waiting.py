@@ -5,11 +5,11 @@ import subprocess
 import httpx
 import pytest
 from sqlalchemy.engine import make_url
-from support.commands import Booking, Environment, Process
-from support.proxies import Recovering
-from support.servers import free_port
-from support.serving import read_until
-from support.world import SECRET
+from support.faults.proxies import Recovering
+from support.serving.commands import Booking, Environment, Process
+from support.serving.servers import free_port
+from support.serving.serving import read_until
+from support.world.world import SECRET
 
 from booking_core.base.errors import Unavailable
 

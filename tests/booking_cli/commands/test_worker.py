@@ -9,9 +9,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.commands import Booking, Environment, Process
-from support.servers import free_port
-from support.serving import read_until
+from support.serving.commands import Booking, Environment, Process
+from support.serving.servers import free_port
+from support.serving.serving import read_until
 
 from booking_cli.operator import logs
 from booking_cli.operator.service import lock_sqlite

@@ -2,7 +2,7 @@
 
 import pytest
 import typer
-from support.commands import Booking
+from support.serving.commands import Booking
 
 from booking_cli.framework import amounts
 from booking_cli.framework.arguments import amount_text, parse_amount

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from support.commands import Booking
-from support.world import World
+from support.serving.commands import Booking
+from support.world.world import World
 
 from booking_cli.commands.keys import SCOPES
 from booking_cli.framework import event_types

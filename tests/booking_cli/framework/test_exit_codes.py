@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import Booking, Environment, OnTerminal, Process
-from support.databases import run
-from support.servers import Service, free_port, new_world
-from support.world import World
+from support.databases.databases import run
+from support.serving.commands import Booking, Environment, OnTerminal, Process
+from support.serving.servers import Service, free_port, new_world
+from support.world.world import World
 
 from booking_cli.framework.exit_codes import ExitCode
 from booking_core.base.clock import system_clock

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from support.commands import Booking, leaves
-from support.resources import LISTINGS
-from support.world import World
+from support.serving.commands import Booking, leaves
+from support.world.resources import LISTINGS
+from support.world.world import World
 
 from booking_cli.framework.errors import LISTS
 

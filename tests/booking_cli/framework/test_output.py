@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import pytest
-from support.commands import Environment, RecordedTerminal, Terminal
+from support.serving.commands import Environment, RecordedTerminal, Terminal
 
 from booking_cli.framework import formatting, tables
 from booking_cli.framework.errors import CliError, UnknownField

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.commands import Booking, OnTerminal
-from support.operations import Operations
-from support.refusals import nothing_changes
-from support.world import World
+from support.api.refusals import nothing_changes
+from support.serving.commands import Booking, OnTerminal
+from support.world.operations import Operations
+from support.world.world import World
 
 from booking_core.models.bookings import PaymentMode, RefundMode
 

@@ -6,8 +6,8 @@ import stat
 from pathlib import Path
 
 import pytest
-from support.commands import Booking, Process
-from support.world import World
+from support.serving.commands import Booking, Process
+from support.world.world import World
 
 HOOK = ("--url", "https://127.0.0.1:8443/hook", "--event", "booking.created")
 

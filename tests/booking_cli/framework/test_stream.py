@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from support.commands import Booking, RecordedTerminal
+from support.serving.commands import Booking, RecordedTerminal
 
 from booking_cli.commands import events
 from booking_cli.framework.context import Cli

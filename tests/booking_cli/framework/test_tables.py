@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from rich.cells import cell_len
-from support.commands import Booking, Environment, OnTerminal, RecordedTerminal
-from support.world import DAY, World
+from support.serving.commands import Booking, Environment, OnTerminal, RecordedTerminal
+from support.world.world import DAY, World
 
 from booking_cli.client import api_departures
 from booking_cli.commands import bookings, customers, events, experiences, gift_cards, keys, mails, orgs

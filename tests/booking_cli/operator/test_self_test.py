@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.commands import Booking
-from support.demo import small
+from support.serving.commands import Booking
+from support.serving.demo import small
 
 from booking_cli.operator import demo_organizations, self_test
 from booking_core.db.engine import Database

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.connections import parsed
-from support.receivers import wait_until
-from support.serving import serving, started
-from support.world import SECRET
+from support.api.connections import parsed
+from support.receivers.receivers import wait_until
+from support.serving.serving import serving, started
+from support.world.world import SECRET
 
 from booking_cli.operator import server_app
 

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from support.commands import Booking
-from support.kayaks import ORG, nok
-from support.operations import Operations, guest
-from support.refusals import nothing_changes
-from support.world import DAY, World
+from support.api.refusals import nothing_changes
+from support.serving.commands import Booking
+from support.world.kayaks import ORG, nok
+from support.world.operations import Operations, guest
+from support.world.world import DAY, World
 
 from booking_cli.framework.exit_codes import ExitCode
 from booking_core.db import tables

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.world import NEWER_SECRET, SECRET
+from support.world.world import NEWER_SECRET, SECRET
 
 from booking_core.base.settings import RateLimit, SettingError, Settings
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.world import World
+from support.world.world import World
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support import threads
-from support.operations import Operations, lines
-from support.refusals import nothing_changes
-from support.world import DAY, World
+from support.api.refusals import nothing_changes
+from support.serving import threads
+from support.world.operations import Operations, lines
+from support.world.world import DAY, World
 
 from booking_core import bookings
 from booking_core.base.clock import MINUTE

@@ -5,8 +5,8 @@ from typing import Any
 
 import orjson
 import pytest
-from support.creating import create, created
-from support.world import DAY, HOUR, World
+from support.world.creating import create, created
+from support.world.world import DAY, HOUR, World
 
 from booking_core import bookings
 from booking_core.base.errors import BookingError, IdempotencyInProgress, IdempotencyKeyReused

@@ -8,10 +8,10 @@ from typing import Any, LiteralString
 
 import orjson
 import pytest
-from support.creating import create
-from support.databases import connect, departure_held, numbers_held
-from support.operations import Operations
-from support.world import World
+from support.databases.databases import connect, departure_held, numbers_held
+from support.world.creating import create
+from support.world.operations import Operations
+from support.world.world import World
 
 from booking_core import bookings
 from booking_core.base.errors import Unavailable

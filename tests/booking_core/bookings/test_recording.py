@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.operations import Operations
-from support.world import ADULT, DAY, HOUR, World
+from support.world.operations import Operations
+from support.world.world import ADULT, DAY, HOUR, World
 
 from booking_core import bookings, payments
 from booking_core.db import tables

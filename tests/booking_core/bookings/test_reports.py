@@ -7,8 +7,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from support.operations import Operations
-from support.world import ADULT, HOUR, World
+from support.world.operations import Operations
+from support.world.world import ADULT, HOUR, World
 
 from booking_core import bookings
 from booking_core.base import clock

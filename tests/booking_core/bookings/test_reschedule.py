@@ -2,8 +2,8 @@
 
 import orjson
 import pytest
-from support.operations import Operations, as_published
-from support.world import DAY, World
+from support.world.operations import Operations, as_published
+from support.world.world import DAY, World
 
 from booking_core.base.clock import MINUTE
 from booking_core.db import tables

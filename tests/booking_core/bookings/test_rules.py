@@ -8,7 +8,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.world import ADULT, DAY, DRYSUIT, FAMILY, HOUR, NOON, organization_row
+from support.world.world import ADULT, DAY, DRYSUIT, FAMILY, HOUR, NOON, organization_row
 
 from booking_core.base import tokens
 from booking_core.base.clock import zone

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.operations import Operations, guest
-from support.world import World
+from support.world.operations import Operations, guest
+from support.world.world import World
 
 from booking_core import bookings
 from booking_core.base.clock import SECOND

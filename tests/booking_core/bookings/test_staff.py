@@ -5,10 +5,10 @@ from typing import Any
 
 import orjson
 import pytest
-from support.creating import create, created
-from support.operations import Operations, as_published
-from support.refusals import nothing_changes
-from support.world import DAY, HOUR, World
+from support.api.refusals import nothing_changes
+from support.world.creating import create, created
+from support.world.operations import Operations, as_published
+from support.world.world import DAY, HOUR, World
 
 from booking_core import bookings
 from booking_core.base.clock import MINUTE

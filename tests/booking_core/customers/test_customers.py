@@ -5,8 +5,8 @@ from typing import Any
 
 import orjson
 import pytest
-from support.threads import together
-from support.world import World
+from support.serving.threads import together
+from support.world.world import World
 
 from booking_core import customers
 from booking_core.db.paging import PageRequest

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Text
-from support.api import Api
-from support.hooks import Hooks
-from support.operations import Operations
+from support.api.api import Api
+from support.world.hooks import Hooks
+from support.world.operations import Operations
 
 from booking_core.base.errors import NotFound
 from booking_core.customers import guest_data

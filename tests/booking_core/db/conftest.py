@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.releases import Release, newer_release
+from support.serving.releases import Release, newer_release
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 from sqlalchemy import bindparam, literal_column, select, text
 from sqlalchemy.engine import make_url
-from support import databases
-from support.world import FixedClock, World, make_world
+from support.databases import databases
+from support.world.world import FixedClock, World, make_world
 
 from booking_core.base.errors import NotFound, Unavailable
 from booking_core.db import engine, migrate, postgres, revisions, sqlite, tables

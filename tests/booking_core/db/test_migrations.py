@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
-from support import databases
+from support.databases import databases
 
 from booking_core.db import migrate
 from booking_core.db.tables import metadata

@@ -9,10 +9,10 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
-from support import databases
-from support.api import booking_body
-from support.releases import COLUMN, INDEX, TABLE, Release
-from support.world import SECRET, FixedClock, make_world
+from support.api.api import booking_body
+from support.databases import databases
+from support.serving.releases import COLUMN, INDEX, TABLE, Release
+from support.world.world import SECRET, FixedClock, make_world
 
 from booking_core.base.clock import system_clock
 from booking_core.base.settings import Settings

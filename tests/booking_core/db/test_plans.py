@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
-from support import due as due_rows
-from support import rows
-from support.creating import create
-from support.databases import analyze, connect, fill, is_sqlite, run
-from support.plans import Plan, explaining, plan_of
-from support.world import DAY, NOON, FixedClock, World, make_world, organization_row
+from support.databases import due as due_rows
+from support.databases.databases import analyze, connect, fill, is_sqlite, run
+from support.databases.plans import Plan, explaining, plan_of
+from support.world import rows
+from support.world.creating import create
+from support.world.world import DAY, NOON, FixedClock, World, make_world, organization_row
 
 from booking_core import bookings, customers, payments
 from booking_core.base import cursors, tokens

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any, cast
 
 import pytest
-from support.world import FixedClock, make_world
+from support.world.world import FixedClock, make_world
 
 from booking_core.base.errors import Unavailable
 from booking_core.db import pool as pools

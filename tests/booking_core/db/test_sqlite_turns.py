@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support import databases
-from support.world import FixedClock, make_world
+from support.databases import databases
+from support.world.world import FixedClock, make_world
 
 from booking_core.db.engine import Database
 from booking_core.db.sqlite import FREE_MAX_S, WriterTurns

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import psycopg
 import pytest
 from sqlalchemy import bindparam, func, select
-from support.world import World
+from support.world.world import World
 
 from booking_core.base import tokens
 from booking_core.base.context import Actor

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from support.world import World
+from support.world.world import World
 
 from booking_core import notifications
 from booking_core.base.tokens import new_id

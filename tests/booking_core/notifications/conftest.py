@@ -1,6 +1,6 @@
 import pytest
-from support.mails import Mails
-from support.world import World
+from support.world.mails import Mails
+from support.world.world import World
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import icalendar
 import pytest
-from support.world import NOON
+from support.world.world import NOON
 
 from booking_core.base.context import Organization
 from booking_core.base.languages import language

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.mails import Mails
-from support.world import DAY, HOUR, SECRET, World
+from support.world.mails import Mails
+from support.world.world import DAY, HOUR, SECRET, World
 
 from booking_core import notifications
 from booking_core.base.context import Installation

@@ -6,10 +6,10 @@ from html import unescape
 from typing import Any
 
 import pytest
-from support.mails import Mails
-from support.operations import Operations, guest
-from support.pseudo_locale import letters_left, use_pseudo_locale, visible
-from support.world import DAY, HOUR
+from support.browser.pseudo_locale import letters_left, use_pseudo_locale, visible
+from support.world.mails import Mails
+from support.world.operations import Operations, guest
+from support.world.world import DAY, HOUR
 
 from booking_core.base import languages
 from booking_core.db import tables

@@ -5,10 +5,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support import databases, due
-from support.plans import explaining, plan_of
-from support.rows import booking, ids
-from support.world import NOON, FixedClock, World, make_world
+from support.databases import databases, due
+from support.databases.plans import explaining, plan_of
+from support.world.rows import booking, ids
+from support.world.world import NOON, FixedClock, World, make_world
 
 from booking_core import notifications
 from booking_core.db import tables

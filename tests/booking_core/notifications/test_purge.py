@@ -1,8 +1,8 @@
 """A mail and its outbox row are deleted together after their retention, and no pending row is deleted."""
 
 import pytest
-from support.mails import Mails
-from support.threads import together
+from support.serving.threads import together
+from support.world.mails import Mails
 
 from booking_core import notifications
 from booking_core.db import tables

@@ -4,11 +4,11 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from support import due
-from support.mails import Mails
-from support.operations import Operations
-from support.refusals import nothing_changes
-from support.world import DAY, HOUR, FixedClock, World, make_world
+from support.api.refusals import nothing_changes
+from support.databases import due
+from support.world.mails import Mails
+from support.world.operations import Operations
+from support.world.world import DAY, HOUR, FixedClock, World, make_world
 
 from booking_core import notifications
 from booking_core.base.clock import MINUTE

@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support import due
-from support.mails import Mails
-from support.world import HOUR
+from support.databases import due
+from support.world.mails import Mails
+from support.world.world import HOUR
 
 from booking_core import notifications
 from booking_core.base.clock import END_OF_TIME

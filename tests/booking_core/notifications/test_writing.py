@@ -7,9 +7,9 @@ from html import unescape
 from typing import Any
 
 import pytest
-from support.mails import Mails
-from support.operations import Operations
-from support.world import HOUR, World
+from support.world.mails import Mails
+from support.world.operations import Operations
+from support.world.world import HOUR, World
 
 from booking_core.base import tokens
 from booking_core.base.context import Installation

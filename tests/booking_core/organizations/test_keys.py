@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.threads import together
-from support.world import DAY, HOUR, World
+from support.serving.threads import together
+from support.world.world import DAY, HOUR, World
 
 from booking_core.base import clock
 from booking_core.base.context import CallerKey, Organization

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from support.world import World
+from support.world.world import World
 
 from booking_core.base import tokens
 from booking_core.base.clock import MINUTE

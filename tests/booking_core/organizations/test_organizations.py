@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.world import FixedClock, World
+from support.world.world import FixedClock, World
 
 from booking_core import organizations
 from booking_core.base import tokens

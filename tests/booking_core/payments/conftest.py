@@ -1,6 +1,6 @@
 import pytest
-from support.money import Till
-from support.world import World
+from support.world.money import Till
+from support.world.world import World
 
 
 @pytest.fixture

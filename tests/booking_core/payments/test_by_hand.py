@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from support import due
-from support.money import LEASE_S, TOTAL, Till
-from support.threads import together
-from support.world import DAY, HOUR, NOON
+from support.databases import due
+from support.serving.threads import together
+from support.world.money import LEASE_S, TOTAL, Till
+from support.world.world import DAY, HOUR, NOON
 
 from booking_core import bookings, payments
 from booking_core.base import tokens

@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 import pytest
-from support.money import TOTAL, Till
+from support.world.money import TOTAL, Till
 
 from booking_core import bookings
 from booking_core.models.bookings import PaymentStatus

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.money import TOTAL, Till
-from support.world import DAY, HOUR, NOON, organization_row
+from support.world.money import TOTAL, Till
+from support.world.world import DAY, HOUR, NOON, organization_row
 
 from booking_core.base.context import Organization
 from booking_core.base.errors import Conflict, NotFound

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from support import databases, due
-from support.money import LEASE_S, TOTAL, Till
-from support.plans import plan_of
-from support.threads import together
-from support.world import DAY, HOUR, NOON
+from support.databases import databases, due
+from support.databases.plans import plan_of
+from support.serving.threads import together
+from support.world.money import LEASE_S, TOTAL, Till
+from support.world.world import DAY, HOUR, NOON
 
 from booking_core import payments
 from booking_core.base import tokens

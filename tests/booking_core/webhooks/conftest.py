@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from support import databases
-from support.hooks import Hooks
-from support.world import FixedClock, make_world
+from support.databases import databases
+from support.world.hooks import Hooks
+from support.world.world import FixedClock, make_world
 
 from booking_core.db.engine import Database
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy.engine import make_url
-from support import databases
-from support.hooks import CARD, Hooks, queue_rows
-from support.receivers import wait_until
-from support.threads import together
-from support.world import HOUR, SECRET, FixedClock
+from support.databases import databases
+from support.receivers.receivers import wait_until
+from support.serving.threads import together
+from support.world.hooks import CARD, Hooks, queue_rows
+from support.world.world import HOUR, SECRET, FixedClock
 
 from booking_core import webhooks
 from booking_core.base import tokens

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support import databases
-from support.hooks import ISSUED, REDEEMED, Hooks
-from support.threads import together
+from support.databases import databases
+from support.serving.threads import together
+from support.world.hooks import ISSUED, REDEEMED, Hooks
 
 from booking_core import webhooks
 from booking_core.base.errors import Conflict

@@ -7,9 +7,9 @@ from itertools import product
 from typing import Any
 
 import pytest
-from support import databases
-from support.hooks import ISSUED, REDEEMED, Hooks, queue_rows
-from support.world import HOUR, FixedClock
+from support.databases import databases
+from support.world.hooks import ISSUED, REDEEMED, Hooks, queue_rows
+from support.world.world import HOUR, FixedClock
 
 from booking_core import webhooks
 from booking_core.db import tables

@@ -3,9 +3,9 @@
 from itertools import pairwise
 
 import pytest
-from support.hooks import Hooks, queue_rows
-from support.threads import together
-from support.world import FixedClock
+from support.serving.threads import together
+from support.world.hooks import Hooks, queue_rows
+from support.world.world import FixedClock
 
 from booking_core.db import tables
 from booking_core.webhooks import claiming

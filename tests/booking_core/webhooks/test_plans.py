@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Table
-from support import databases
-from support.hooks import Hooks
-from support.plans import Plan, explaining, plan_of
-from support.rows import ids
-from support.world import DAY, NOON, FixedClock, make_world
+from support.databases import databases
+from support.databases.plans import Plan, explaining, plan_of
+from support.world.hooks import Hooks
+from support.world.rows import ids
+from support.world.world import DAY, NOON, FixedClock, make_world
 
 from booking_core import webhooks
 from booking_core.base.context import Organization

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from support.hooks import Hooks, queue_rows
-from support.threads import together
-from support.world import DAY, HOUR, FixedClock
+from support.serving.threads import together
+from support.world.hooks import Hooks, queue_rows
+from support.world.world import DAY, HOUR, FixedClock
 
 from booking_core import webhooks
 from booking_core.db import tables

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-from support import databases
-from support.hooks import Hooks, queue_rows
-from support.world import HOUR, FixedClock
+from support.databases import databases
+from support.world.hooks import Hooks, queue_rows
+from support.world.world import HOUR, FixedClock
 
 from booking_core.db import tables
 from booking_core.models.webhooks import AttemptError

@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 import pytest
-from support.hooks import ISSUED, REDEEMED, Hooks, queue_rows
-from support.threads import together
-from support.world import HOUR, FixedClock
+from support.serving.threads import together
+from support.world.hooks import ISSUED, REDEEMED, Hooks, queue_rows
+from support.world.world import HOUR, FixedClock
 
 from booking_core import webhooks
 from booking_core.base.errors import Conflict

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.world import HOUR, NOON
+from support.world.world import HOUR, NOON
 
 from booking_core.base.errors import Unprocessable
 from booking_core.models.reasons import Fault

@@ -6,7 +6,7 @@ from collections import Counter
 from email.utils import formatdate
 from typing import Self
 
-from support.threads import LoopThread
+from support.serving.threads import LoopThread
 
 _HOST = "127.0.0.1"
 _FAULT_RATE = 0.6

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 from starlette.testclient import TestClient
-from support.world import World
+from support.world.world import World
 
 from booking_core.base import tokens
 from booking_core.base.clock import to_datetime

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.hosts import PRIVATE_HOSTS, PRIVATE_NAMES
+from support.world.hosts import PRIVATE_HOSTS, PRIVATE_NAMES
 
 from booking_core.base.settings import Settings
 from booking_server.adapters import address_guard

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from support.hooks import Hooks
-from support.world import SECRET, FixedClock, make_world
+from support.world.hooks import Hooks
+from support.world.world import SECRET, FixedClock, make_world
 
 from booking_core.db.engine import Database
 from booking_server.adapters.webhook_client import WebhookSender

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from support.smtp import DRIP, DROP, HANG, OK, TAKE_AND_DROP, MailServer, hang_up
-from support.world import NOON
+from support.receivers.smtp import DRIP, DROP, HANG, OK, TAKE_AND_DROP, MailServer, hang_up
+from support.world.world import NOON
 
 from booking_core.notifications import ClaimedMail, MailOutcome, MailResult
 from booking_server.adapters import smtp

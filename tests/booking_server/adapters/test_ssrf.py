@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.hosts import PRIVATE_HOSTS
-from support.threads import together
+from support.serving.threads import together
+from support.world.hosts import PRIVATE_HOSTS
 
 from booking_core.models.webhooks import AttemptError
 from booking_server.adapters.address_guard import AddressGuard

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from stripe import StripeObject
-from support.stripe_ledger import KEY, Fault, Ledger, stripe
+from support.receivers.stripe_ledger import KEY, Fault, Ledger, stripe
 
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
 from booking_server.adapters import stripe as adapter

@@ -18,10 +18,10 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 from starlette.testclient import TestClient
-from support import raw
-from support.api import Api, booking_body, fresh_key
-from support.endpoints import DOCUMENT, OPERATIONS
-from support.world import SECRET, World
+from support.api import raw
+from support.api.api import Api, booking_body, fresh_key
+from support.api.endpoints import DOCUMENT, OPERATIONS
+from support.world.world import SECRET, World
 
 from booking_core.base.settings import RateLimit, Settings
 from booking_core.db import tables

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvicorn
 from starlette.testclient import TestClient
-from support.api import Api, booking_body, fresh_key
+from support.api.api import Api, booking_body, fresh_key
 
 from booking_cli.operator.logs import JsonLines
 from booking_core.base.errors import Unavailable

@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 from starlette.testclient import TestClient
-from support.api import Api, error_of
-from support.cells import OWN_DATABASE, settings_of_cells, world_in
-from support.client import WholeResponses
-from support.world import FixedClock, World
+from support.api.api import Api, error_of
+from support.api.client import WholeResponses
+from support.databases.cells import OWN_DATABASE, settings_of_cells, world_in
+from support.world.world import FixedClock, World
 
 from booking_core.base import tokens
 from booking_core.base.clock import system_clock

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 import psycopg
 from starlette.testclient import TestClient
-from support import databases
-from support.api import Api
-from support.cells import settings_of_cells, world_in
-from support.world import FixedClock
+from support.api.api import Api
+from support.databases import databases
+from support.databases.cells import settings_of_cells, world_in
+from support.world.world import FixedClock
 
 from booking_core.base.clock import system_clock
 from booking_core.base.settings import CellAddress

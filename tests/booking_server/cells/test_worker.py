@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from support.cells import settings_of_cells, world_in
-from support.hooks import Hooks
-from support.mails import Mails
-from support.world import FixedClock, World
+from support.databases.cells import settings_of_cells, world_in
+from support.world.hooks import Hooks
+from support.world.mails import Mails
+from support.world.world import FixedClock, World
 
 from booking_core.base.clock import system_clock
 from booking_core.base.settings import Settings

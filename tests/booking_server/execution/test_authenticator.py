@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 import pytest
-from support.connections import Connection, SteppedLoop, echo, stepped_loop
-from support.world import DAY, HOUR, NOON, World
+from support.api.connections import Connection, SteppedLoop, echo, stepped_loop
+from support.world.world import DAY, HOUR, NOON, World
 
 from booking_core.base.clock import MINUTE, SECOND
 from booking_core.base.context import Caller

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from support.creating import create
-from support.databases import connect, departure_held, numbers_held, rows_held
-from support.lanes import Client, running, statuses, until, url_of
-from support.world import World
+from support.databases.databases import connect, departure_held, numbers_held, rows_held
+from support.world.creating import create
+from support.world.lanes import Client, running, statuses, until, url_of
+from support.world.world import World
 
 from booking_core import bookings
 from booking_core.base.errors import IdempotencyInProgress, Unavailable

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support import redis_server
-from support.servers import free_port
+from support.receivers import redis_server
+from support.serving.servers import free_port
 
 from booking_core.base.settings import RateLimit
 from booking_server.execution import rate_limit

@@ -8,12 +8,12 @@ import orjson
 import pytest
 from sqlalchemy import text
 from starlette.testclient import TestClient
-from support.api import Api
-from support.guest_pages import Guest
-from support.lanes import Held, running
-from support.refusals import refused
-from support.resources import LISTINGS
-from support.world import SECRET, World
+from support.api.api import Api
+from support.api.refusals import refused
+from support.browser.guest_pages import Guest
+from support.world.lanes import Held, running
+from support.world.resources import LISTINGS
+from support.world.world import SECRET, World
 
 from booking_core import customers
 from booking_core.base.context import Caller

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.databases import departure_held
-from support.lanes import Held, running, url_of
-from support.world import World
+from support.databases.databases import departure_held
+from support.world.lanes import Held, running, url_of
+from support.world.world import World
 
 from booking_core import bookings
 from booking_core.base.errors import Unavailable

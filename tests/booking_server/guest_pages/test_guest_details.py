@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 import httpx
 import icalendar
 import pytest
-from support.api import Api
-from support.guest_pages import Guest, text_of
-from support.operations import Operations
-from support.pseudo_locale import letters_left, use_pseudo_locale, visible
-from support.world import DAY, FixedClock
+from support.api.api import Api
+from support.browser.guest_pages import Guest, text_of
+from support.browser.pseudo_locale import letters_left, use_pseudo_locale, visible
+from support.world.operations import Operations
+from support.world.world import DAY, FixedClock
 
 from booking_core import bookings
 from booking_core.base.errors import Conflict, NotFound

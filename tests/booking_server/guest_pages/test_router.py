@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 from starlette.testclient import TestClient
-from support.api import Api
-from support.endpoints import DOCUMENT
-from support.guest_pages import Guest, text_of
-from support.operations import Operations
-from support.world import HOUR, SECRET, FixedClock, World
+from support.api.api import Api
+from support.api.endpoints import DOCUMENT
+from support.browser.guest_pages import Guest, text_of
+from support.world.operations import Operations
+from support.world.world import HOUR, SECRET, FixedClock, World
 
 from booking_core import bookings, notifications
 from booking_core.base.settings import RateLimit, Settings

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from support.world import FixedClock, World, make_world
+from support.world.world import FixedClock, World, make_world
 
 from booking_core.db.engine import Database
 

@@ -13,9 +13,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.mails import Mails
-from support.smtp import HANG, MailServer
-from support.world import SECRET, FixedClock, World, make_world
+from support.receivers.smtp import HANG, MailServer
+from support.world.mails import Mails
+from support.world.world import SECRET, FixedClock, World, make_world
 
 from booking_core.base.settings import Settings
 from booking_core.db.engine import Database

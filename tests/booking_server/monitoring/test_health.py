@@ -12,9 +12,9 @@ import httpx
 import pytest
 from sqlalchemy import text
 from starlette.testclient import TestClient
-from support.releases import COLUMN, newer_release
-from support.servers import Service, new_world
-from support.world import NOON, SECRET, FixedClock
+from support.serving.releases import COLUMN, newer_release
+from support.serving.servers import Service, new_world
+from support.world.world import NOON, SECRET, FixedClock
 
 from booking_core.base.clock import DAY, SECOND
 from booking_core.base.settings import Settings

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
-from support.api import Api
-from support.hooks import Hooks
-from support.world import NEWER_SECRET, SECRET, FixedClock, World, make_world
+from support.api.api import Api
+from support.world.hooks import Hooks
+from support.world.world import NEWER_SECRET, SECRET, FixedClock, World, make_world
 
 from booking_core.base.clock import DAY, MINUTE, SECOND
 from booking_core.base.errors import NotFound, Unavailable

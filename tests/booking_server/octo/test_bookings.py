@@ -7,11 +7,11 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from support.api import Api
-from support.guests import Guests
-from support.operations import Operations
-from support.refusals import nothing_changes
-from support.world import DAY
+from support.api.api import Api
+from support.api.refusals import nothing_changes
+from support.world.guests import Guests
+from support.world.operations import Operations
+from support.world.world import DAY
 
 from booking_core.base.clock import MINUTE
 from booking_core.bookings import reservations

@@ -6,10 +6,10 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api import Api
-from support.client import WholeResponses
-from support.operations import Operations
-from support.world import ADULT, DAY, FAMILY, SECRET, FixedClock, World
+from support.api.api import Api
+from support.api.client import WholeResponses
+from support.world.operations import Operations
+from support.world.world import ADULT, DAY, FAMILY, SECRET, FixedClock, World
 
 from booking_core.base.settings import RateLimit, Settings
 from booking_core.db import tables

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.servers import new_world, served_in_process
-from support.world import HOUR, World
+from support.serving.servers import new_world, served_in_process
+from support.world.world import HOUR, World
 
 from booking_core.db import tables
 from booking_server.app import describe
@@ -18,7 +18,7 @@ pytest.importorskip("selenium")
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
-from support.browser import DESKTOP, PHONE, chromium, fits, needs_chromium, set_color_scheme, show, take_picture
+from support.browser.browser import DESKTOP, PHONE, chromium, fits, needs_chromium, set_color_scheme, show, take_picture
 
 WAIT_S = 60
 CREATE = "#operations-Bookings-create_booking"

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from starlette.testclient import TestClient
-from support.api import Api
+from support.api.api import Api
 
 from booking_server.app import describe
 from booking_server.reference import CONTENT_SECURITY_POLICY

@@ -13,10 +13,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from starlette.testclient import TestClient
-from support.api import Api, booking_body, fresh_key
-from support.hooks import Hooks
-from support.receivers import Receivers, plain, wait_until
-from support.world import SECRET, FixedClock, make_world
+from support.api.api import Api, booking_body, fresh_key
+from support.receivers.receivers import Receivers, plain, wait_until
+from support.world.hooks import Hooks
+from support.world.world import SECRET, FixedClock, make_world
 
 import webhook_verify
 from booking_core.base.clock import HOUR, system_clock

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from support.connections import Connection, SteppedLoop, echo, respond, stepped_loop
-from support.world import SECRET
+from support.api.connections import Connection, SteppedLoop, echo, respond, stepped_loop
+from support.world.world import SECRET
 
 from booking_core.base.errors import Unavailable
 from booking_core.base.settings import Settings

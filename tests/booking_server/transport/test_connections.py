@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.connections import Connection, Response, SteppedLoop, echo, parsed, respond, stepped_loop
+from support.api.connections import Connection, Response, SteppedLoop, echo, parsed, respond, stepped_loop
 
 from booking_core.models.limits import REQUEST_FIELDS_MAX, REQUEST_HEAD_BYTES_MAX
 from booking_server.fastapi_ext.requests import read_body

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from support.world import FixedClock, World, make_world
+from support.world.world import FixedClock, World, make_world
 
 from booking_core.db.engine import Database
 

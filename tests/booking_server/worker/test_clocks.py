@@ -7,9 +7,9 @@ After a jump nothing expires before the clock was steady for half an hour. The t
 import asyncio
 
 import pytest
-from support import databases
-from support.operations import Operations
-from support.world import DAY, HOUR, World
+from support.databases import databases
+from support.world.operations import Operations
+from support.world.world import DAY, HOUR, World
 
 from booking_core import sandboxes
 from booking_core.base.clock import MINUTE, SECOND

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Table
-from support import databases
-from support.checkouts import configure
-from support.plans import Plan, explaining
-from support.rows import booking, customer, event, ids
-from support.world import DAY, NOON, FixedClock, World, make_world
+from support.databases import databases
+from support.databases.plans import Plan, explaining
+from support.world.checkouts import configure
+from support.world.rows import booking, customer, event, ids
+from support.world.world import DAY, NOON, FixedClock, World, make_world
 
 from booking_core.base.clock import END_OF_TIME, HOUR, MINUTE, SECOND
 from booking_core.base.errors import Unavailable

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
-from support import databases
-from support.api import Api
-from support.world import SECRET, FixedClock, make_world
+from support.api.api import Api
+from support.databases import databases
+from support.world.world import SECRET, FixedClock, make_world
 
 from booking_core.base.settings import Settings
 from booking_core.db.engine import Database

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.hooks import Hooks
-from support.world import SECRET, FixedClock, make_world
+from support.world.hooks import Hooks
+from support.world.world import SECRET, FixedClock, make_world
 
 from booking_core import webhooks
 from booking_core.base.clock import MINUTE

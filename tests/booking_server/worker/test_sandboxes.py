@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 import pytest
-from support.hooks import Hooks
-from support.operations import Operations
-from support.world import DAY, HOUR, NOON, SECRET, FixedClock, World, make_world
+from support.world.hooks import Hooks
+from support.world.operations import Operations
+from support.world.world import DAY, HOUR, NOON, SECRET, FixedClock, World, make_world
 
 from booking_core import organizations, sandboxes
 from booking_core.base.clock import MINUTE, SECOND

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Sequence
 
 import pytest
-from support import databases
-from support.hooks import Hooks, queue_rows
-from support.world import HOUR, SECRET, World
+from support.databases import databases
+from support.world.hooks import Hooks, queue_rows
+from support.world.world import HOUR, SECRET, World
 
 from booking_core import webhooks
 from booking_core.base.settings import Settings

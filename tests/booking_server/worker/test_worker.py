@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from support.api import Api
-from support.databases import is_sqlite
-from support.hooks import Hooks
-from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
+from support.api.api import Api
+from support.databases.databases import is_sqlite
+from support.world.hooks import Hooks
+from support.world.world import DAY, HOUR, SECRET, FixedClock, World, make_world
 
 import webhook_verify
 from booking_core import webhooks

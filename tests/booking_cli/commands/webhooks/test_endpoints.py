@@ -6,8 +6,8 @@ import signal
 from typing import Any
 
 import pytest
-from support.commands import Booking, Environment, OnTerminal, Process, RecordedTerminal
-from support.hooks import CARD, Hooks
+from support.serving.commands import Booking, Environment, OnTerminal, Process, RecordedTerminal
+from support.world.hooks import CARD, Hooks
 
 from booking_cli.framework import event_types
 from booking_cli.main import main

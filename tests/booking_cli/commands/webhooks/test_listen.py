@@ -14,12 +14,12 @@ from typing import Any
 
 import orjson
 import pytest
-from support import servers
-from support.commands import Booking, Environment, OnTerminal, Process, RecordedTerminal
-from support.hooks import Hooks
-from support.receivers import Receiver, Receivers, hang, plain, wait_until
-from support.shell import logged_in, running
-from support.threads import LoopThread
+from support.receivers.receivers import Receiver, Receivers, hang, plain, wait_until
+from support.serving import servers
+from support.serving.commands import Booking, Environment, OnTerminal, Process, RecordedTerminal
+from support.serving.shell import logged_in, running
+from support.serving.threads import LoopThread
+from support.world.hooks import Hooks
 
 from booking_cli.client.event_feed import Feed, FeedEvent, Position
 from booking_cli.client.webhook_secrets import Secrets

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.commands import Booking, Environment, OnTerminal, loaded_modules
+from support.serving.commands import Booking, Environment, OnTerminal, loaded_modules
 
 from webhook_verify import Verifier, generate_secret
 from webhook_verify.testing import make_event, signed_request

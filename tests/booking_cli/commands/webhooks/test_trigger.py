@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.commands import Booking, Environment
-from support.receivers import GARBAGE, Answer, Receipt, Receivers, plain, reset
-from support.world import World
+from support.receivers.receivers import GARBAGE, Answer, Receipt, Receivers, plain, reset
+from support.serving.commands import Booking, Environment
+from support.world.world import World
 
 from booking_cli.commands.webhooks import receiver
 from booking_cli.framework import event_types

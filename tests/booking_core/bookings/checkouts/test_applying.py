@@ -5,9 +5,9 @@ from typing import Any
 
 import orjson
 import pytest
-from support.checkouts import applied, checkout_body, configure, intent_row
-from support.operations import Operations
-from support.world import World
+from support.world.checkouts import applied, checkout_body, configure, intent_row
+from support.world.operations import Operations
+from support.world.world import World
 
 from booking_core import bookings, payments
 from booking_core.base.clock import MINUTE

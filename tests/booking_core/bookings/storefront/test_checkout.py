@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.operations import Operations, as_published
-from support.refusals import nothing_changes
-from support.world import World
+from support.api.refusals import nothing_changes
+from support.world.operations import Operations, as_published
+from support.world.world import World
 
 from booking_core.base.clock import MINUTE
 from booking_core.db import tables

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
-from support.creating import create, created
-from support.hooks import Hooks
-from support.operations import Operations
-from support.refusals import nothing_changes
-from support.world import DAY, NOON, FixedClock, World, make_world
+from support.api.refusals import nothing_changes
+from support.world.creating import create, created
+from support.world.hooks import Hooks
+from support.world.operations import Operations
+from support.world.world import DAY, NOON, FixedClock, World, make_world
 
 from booking_core.base.clock import SECOND
 from booking_core.base.errors import Conflict, NotFound

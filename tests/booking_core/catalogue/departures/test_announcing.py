@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.hooks import Hooks
-from support.operations import Operations
-from support.world import DAY, HOUR, NOON, World
+from support.world.hooks import Hooks
+from support.world.operations import Operations
+from support.world.world import DAY, HOUR, NOON, World
 
 from booking_core.base.clock import MINUTE, SECOND
 from booking_core.catalogue import departures

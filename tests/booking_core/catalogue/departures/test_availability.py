@@ -7,9 +7,10 @@ from datetime import date, timedelta
 from typing import Any
 
 import pytest
-from support import databases, rows
-from support.plans import explaining
-from support.world import ADULT, DAY, FAMILY, HOUR, NOON, FixedClock, World, make_world
+from support.databases import databases
+from support.databases.plans import explaining
+from support.world import rows
+from support.world.world import ADULT, DAY, FAMILY, HOUR, NOON, FixedClock, World, make_world
 
 from booking_core.base import tokens
 from booking_core.base.errors import Unprocessable

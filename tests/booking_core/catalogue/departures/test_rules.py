@@ -4,7 +4,7 @@ import json
 from datetime import date, timedelta
 
 import pytest
-from support.world import ADULT, DAY, FAMILY, HOUR, NOON
+from support.world.world import ADULT, DAY, FAMILY, HOUR, NOON
 
 from booking_core.base.clock import MINUTE, SECOND, zone
 from booking_core.base.errors import Unprocessable

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from datetime import date
 
 import pytest
-from support.operations import Operations
-from support.refusals import nothing_changes
-from support.world import World
+from support.api.refusals import nothing_changes
+from support.world.operations import Operations
+from support.world.world import World
 
 from booking_core.base.clock import MINUTE
 from booking_core.catalogue import departures

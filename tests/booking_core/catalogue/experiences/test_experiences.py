@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from support.world import NOON, World
+from support.world.world import NOON, World
 
 from booking_core.catalogue import experiences
 from booking_core.db.paging import PageRequest

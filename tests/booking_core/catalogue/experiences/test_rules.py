@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.world import ADULT
+from support.world.world import ADULT
 
 from booking_core.base.clock import zone
 from booking_core.catalogue import experiences

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.catalogue import Document, counts, exported, load, money
-from support.operations import Operations
-from support.world import DAY, World
+from support.world.catalogue import Document, counts, exported, load, money
+from support.world.operations import Operations
+from support.world.world import DAY, World
 
 from booking_core.catalogue import transfer
 from booking_core.catalogue.transfer import ImportSummary, ImportTally, InvalidCatalogue, batches

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.catalogue import departure, departures, money, tier, tour, tours
+from support.world.catalogue import departure, departures, money, tier, tour, tours
 
 from booking_core.base.clock import zone
 from booking_core.base.errors import Malformed

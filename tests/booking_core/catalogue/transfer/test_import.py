@@ -9,7 +9,8 @@ from typing import Any
 from unittest.mock import ANY
 
 import pytest
-from support.catalogue import (
+from support.serving.threads import together
+from support.world.catalogue import (
     TABLES,
     Document,
     cards,
@@ -26,8 +27,7 @@ from support.catalogue import (
     tour,
     tours,
 )
-from support.threads import together
-from support.world import DAY, HOUR, NOON, SECRET, World
+from support.world.world import DAY, HOUR, NOON, SECRET, World
 
 from booking_core.base import tokens
 from booking_core.base.clock import zone

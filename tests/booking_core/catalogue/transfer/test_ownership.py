@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.catalogue import Document, cards, departure, exported, load, money, tier, tours
-from support.world import HOUR, World
+from support.world.catalogue import Document, cards, departure, exported, load, money, tier, tours
+from support.world.world import HOUR, World
 
 from booking_core.catalogue import transfer
 from booking_core.catalogue.transfer import InvalidCatalogue

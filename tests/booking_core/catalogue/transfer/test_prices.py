@@ -9,10 +9,10 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.catalogue import Document, departure, departures, exported, load, money, refused, tier, tour, tours
-from support.creating import create, created
-from support.operations import Operations, lines
-from support.world import DAY, World
+from support.world.catalogue import Document, departure, departures, exported, load, money, refused, tier, tour, tours
+from support.world.creating import create, created
+from support.world.operations import Operations, lines
+from support.world.world import DAY, World
 
 from booking_core import catalogue
 from booking_core.db import tables

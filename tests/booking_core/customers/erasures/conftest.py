@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from starlette.testclient import TestClient
-from support import databases
-from support.api import Api
-from support.client import WholeResponses
-from support.guests import Guests
-from support.world import SECRET, FixedClock, make_world
+from support.api.api import Api
+from support.api.client import WholeResponses
+from support.databases import databases
+from support.world.guests import Guests
+from support.world.world import SECRET, FixedClock, make_world
 
 from booking_core.base.settings import Settings
 from booking_core.db.engine import Database

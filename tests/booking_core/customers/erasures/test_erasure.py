@@ -4,12 +4,12 @@ import json
 from urllib.parse import urlsplit
 
 import pytest
-from support import checkouts as checkouts_support
-from support.api import Api
-from support.checkouts import Webhooks, checkout_body
-from support.guests import ADA, NOTE, TYPES, Guests
-from support.stripe_ledger import stripe
-from support.world import DAY, NOON, FixedClock, make_world
+from support.api.api import Api
+from support.receivers.stripe_ledger import stripe
+from support.world import checkouts as checkouts_support
+from support.world.checkouts import Webhooks, checkout_body
+from support.world.guests import ADA, NOTE, TYPES, Guests
+from support.world.world import DAY, NOON, FixedClock, make_world
 
 from booking_core import notifications
 from booking_core.base.clock import MINUTE

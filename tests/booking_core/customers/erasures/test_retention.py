@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from support import databases
-from support.guests import ADA, Guests
-from support.world import DAY, NOON
+from support.databases import databases
+from support.world.guests import ADA, Guests
+from support.world.world import DAY, NOON
 
 from booking_core.base.clock import HOUR, MINUTE
 from booking_core.customers import erasures

@@ -3,8 +3,8 @@
 import time
 from typing import Any
 
-from support import rows
-from support.world import DAY, NOON, SECRET, World
+from support.world import rows
+from support.world.world import DAY, NOON, SECRET, World
 
 from booking_core.base import gift_codes, tokens
 from booking_core.base.context import Installation

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.money import Till
-from support.world import DAY, NOON, SECRET, World
+from support.world.money import Till
+from support.world.world import DAY, NOON, SECRET, World
 
 from booking_core.base import gift_codes
 from booking_core.base.clock import zone

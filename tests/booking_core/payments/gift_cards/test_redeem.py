@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.money import Till
-from support.threads import together
-from support.world import DAY, NOON, SECRET, World
+from support.serving.threads import together
+from support.world.money import Till
+from support.world.world import DAY, NOON, SECRET, World
 
 from booking_core.base.context import Installation
 from booking_core.base.errors import Unavailable, Unprocessable

@@ -2,8 +2,8 @@
 
 import orjson
 import pytest
-from support.operations import Operations
-from support.world import DAY
+from support.world.operations import Operations
+from support.world.world import DAY
 
 from booking_core import bookings
 from booking_core.customers.erasures.rules import event_body

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
-from support.world import DAY, HOUR, NOON, World
+from support.world.world import DAY, HOUR, NOON, World
 
 from booking_core.base import tokens
 from booking_core.base.errors import InsufficientScope, Malformed, NotFound

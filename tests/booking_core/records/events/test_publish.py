@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 import pytest
-from support.hooks import Hooks, queue_rows
-from support.threads import together
-from support.world import World
+from support.serving.threads import together
+from support.world.hooks import Hooks, queue_rows
+from support.world.world import World
 
 from booking_core.base import tokens
 from booking_core.base.errors import NotFound, Unavailable

@@ -1,7 +1,7 @@
 """Old events are deleted, in order; events that an endpoint waits for stay."""
 
-from support.hooks import Hooks, queue_rows
-from support.world import DAY, World
+from support.world.hooks import Hooks, queue_rows
+from support.world.world import DAY, World
 
 from booking_core.base import tokens
 from booking_core.db import tables

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import func, select
-from support.cells import OWN_DATABASE, create, settings_of_cells
-from support.world import SECRET
+from support.databases.cells import OWN_DATABASE, create, settings_of_cells
+from support.world.world import SECRET
 
 from booking_core.base import database_urls, guest_links, tokens
 from booking_core.base.context import Installation
@@ -95,7 +95,7 @@ def test_the_database_of_another_cell_is_refused(settings: Settings) -> None:
 
 
 def test_rows_of_a_cell_are_in_no_other(settings: Settings, clock: object) -> None:
-    from support.cells import world_in
+    from support.databases.cells import world_in
 
     count = Statement(select(func.count()).select_from(organizations))
     with world_in(cells.get(settings, "c2"), clock) as world:  # type: ignore[arg-type]

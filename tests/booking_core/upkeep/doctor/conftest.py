@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from support import due
-from support.creating import create, created
-from support.databases import unbind
-from support.hooks import Hooks, queue_rows
-from support.operations import Operations
-from support.world import DAY, HOUR, NOON, FixedClock, World, make_world
+from support.databases import due
+from support.databases.databases import unbind
+from support.world.creating import create, created
+from support.world.hooks import Hooks, queue_rows
+from support.world.operations import Operations
+from support.world.world import DAY, HOUR, NOON, FixedClock, World, make_world
 
 from booking_core import bookings
 from booking_core.base import tokens

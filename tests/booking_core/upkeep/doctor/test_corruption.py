@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
-from support.world import SECRET
+from support.world.world import SECRET
 
 from booking_core.base.clock import END_OF_TIME
 from booking_core.base.tokens import SecretKeys

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
-from support.databases import run
-from support.world import DAY, World, make_world
+from support.databases.databases import run
+from support.world.world import DAY, World, make_world
 
 from booking_core.base.clock import SECOND
 from booking_core.db import tables

@@ -5,10 +5,10 @@ from typing import Any
 
 import orjson
 import pytest
-from support import due
-from support.hooks import Hooks
-from support.operations import Operations
-from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
+from support.databases import due
+from support.world.hooks import Hooks
+from support.world.operations import Operations
+from support.world.world import DAY, HOUR, SECRET, FixedClock, World, make_world
 
 from booking_core import bookings, payments
 from booking_core.base.clock import SECOND

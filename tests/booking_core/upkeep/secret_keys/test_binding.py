@@ -5,8 +5,8 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from support.sealed import PURPOSES, Sealed, bound_to
-from support.world import FixedClock, World, make_world
+from support.world.sealed import PURPOSES, Sealed, bound_to
+from support.world.world import FixedClock, World, make_world
 
 from booking_core.db import tables
 from booking_core.db.engine import Database
@@ -42,7 +42,7 @@ def test_a_value_opens_in_its_row_and_in_no_other(sealed: Sealed, new_world: Cal
 
 
 def test_a_secret_that_is_moved_to_another_endpoint_signs_nothing(sealed_alone: Sealed) -> None:
-    from support.hooks import Hooks
+    from support.world.hooks import Hooks
 
     hooks = Hooks(sealed_alone.world)
     other = hooks.endpoint()
@@ -54,7 +54,7 @@ def test_a_secret_that_is_moved_to_another_endpoint_signs_nothing(sealed_alone: 
 
 
 def test_a_response_moved_to_another_key_is_never_replayed(sealed: Sealed) -> None:
-    from support.creating import create, created
+    from support.world.creating import create, created
 
     from booking_core.base.errors import IdempotencyKeyReused
 

@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 from sqlalchemy import Table
-from support.sealed import CODE, KEY, PURPOSES, Sealed
-from support.world import DAY, FixedClock, make_world
+from support.world.sealed import CODE, KEY, PURPOSES, Sealed
+from support.world.world import DAY, FixedClock, make_world
 
 from booking_core.base.errors import NotFound, Unavailable
 from booking_core.base.settings import Settings

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from support.rows import customer
-from support.world import DAY, HOUR, World
+from support.world.rows import customer
+from support.world.world import DAY, HOUR, World
 
 from booking_core.base import tokens
 from booking_core.base.clock import MINUTE

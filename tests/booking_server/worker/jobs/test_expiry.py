@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
-from support.operations import Operations
-from support.refusals import nothing_changes
-from support.world import DAY, HOUR, World
+from support.api.refusals import nothing_changes
+from support.world.operations import Operations
+from support.world.world import DAY, HOUR, World
 
 from booking_core import bookings
 from booking_core.base.clock import MINUTE, SECOND

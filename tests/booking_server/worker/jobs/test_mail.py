@@ -7,10 +7,10 @@ from email import message_from_bytes
 from pathlib import Path
 
 import pytest
-from support import databases
-from support.mails import Mails
-from support.smtp import OK, MailServer
-from support.world import SECRET, FixedClock, World, make_world
+from support.databases import databases
+from support.receivers.smtp import OK, MailServer
+from support.world.mails import Mails
+from support.world.world import SECRET, FixedClock, World, make_world
 
 from booking_core.base.clock import MINUTE
 from booking_core.base.settings import SettingError, Settings

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from support import databases, due
-from support.money import TOTAL, Till
-from support.stripe_ledger import KEY, Fault, Ledger, stripe
-from support.world import HOUR, FixedClock, World, make_world
+from support.databases import databases, due
+from support.receivers.stripe_ledger import KEY, Fault, Ledger, stripe
+from support.world.money import TOTAL, Till
+from support.world.world import HOUR, FixedClock, World, make_world
 
 from booking_core import payments
 from booking_core.base.clock import MINUTE, SECOND

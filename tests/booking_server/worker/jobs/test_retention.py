@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from support import due
-from support.creating import create, created
-from support.hooks import follow, queue_rows
-from support.mails import Mails
-from support.operations import Operations
-from support.world import DAY, HOUR, SECRET, World, make_world
+from support.databases import due
+from support.world.creating import create, created
+from support.world.hooks import follow, queue_rows
+from support.world.mails import Mails
+from support.world.operations import Operations
+from support.world.world import DAY, HOUR, SECRET, World, make_world
 
 from booking_core import notifications, webhooks
 from booking_core.base.clock import MINUTE, SECOND

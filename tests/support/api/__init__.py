@@ -1,0 +1,1 @@
+"""The API as a client sees it, and checks of its contract."""

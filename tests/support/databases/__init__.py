@@ -1,0 +1,1 @@
+"""Databases, their connections and the plans of statements."""

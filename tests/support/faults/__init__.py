@@ -1,0 +1,1 @@
+"""Disks and networks that fail, and searches for secrets."""

@@ -1,0 +1,1 @@
+"""Servers that the service calls: receivers of webhooks, mail, Stripe, Redis."""

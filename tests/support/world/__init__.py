@@ -1,0 +1,1 @@
+"""An organization, its rows, and the operations on them."""
