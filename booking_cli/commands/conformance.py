@@ -14,7 +14,7 @@ COLUMNS = ("status", "section", "check", "reason")
 TIMEOUT_S = 30.0
 
 
-@command(app, "conformance", shape="conformance", changes=True)
+@command(app, "conformance", shape="conformance")
 def conformance(cli: Cli) -> int:
     """Check that a service, or a proxy in front of it, keeps the contract of the API.
 

@@ -11,7 +11,7 @@ PAGE = (SUPPORT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_page_lists_exactly_the_modules_of_the_folder() -> None:
-    modules = {path.stem for path in SUPPORT.glob("*.py")} - {"__init__"}
+    modules = {path.stem for path in SUPPORT.rglob("*.py")} - {"__init__"}
     first_cells = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", PAGE, re.MULTILINE)
     assert {name for cell in first_cells for name in re.findall(r"\w+", cell)} == modules
 

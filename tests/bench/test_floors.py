@@ -12,11 +12,14 @@ import orjson
 import pytest
 from support.api.api import Api
 from support.databases.databases import connect
-from support.world.world import DAY
+from support.world.creating import create, created
+from support.world.world import DAY, FixedClock, make_world
 
 from bench import embedded_floor, floor_sql
 from bench.fill import DEPARTURES_PER_DAY, FIRST_DAY, ZONE, fill, midnight
 from bench.reads import compare
+from booking_core.db.engine import Database
+from booking_core.records.idempotency import Answer
 
 on_postgresql = pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
 
@@ -67,12 +70,15 @@ def test_a_floor_with_another_answer_is_refused() -> None:
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
-def test_the_floor_of_sqlite_writes_the_rows_of_the_last_booking(api: Api, shared_database_url: str) -> None:
-    experience = api.world.experience()
-    departures = [api.world.departure(experience, starts_at=api.world.clock() + days * DAY) for days in (2, 3)]
-    for key in ("first-key", "second-key", "third-key"):
-        assert api.book(departures[0], key=key).status_code == 201
-    with closing(sqlite3.connect(shared_database_url.removeprefix("sqlite:///"))) as database:
+def test_the_floor_of_sqlite_writes_the_rows_of_the_last_booking(fresh_database_url: str, clock: FixedClock) -> None:
+    with closing(Database(fresh_database_url, clock=clock)) as service:
+        world = make_world(service, clock)
+        experience = world.experience()
+        departures = [world.departure(experience, starts_at=clock() + days * DAY) for days in (2, 3)]
+        for key in ("first-key", "second-key", "third-key"):
+            (answer,) = created(service, [create(world, departures[0], key)])
+            assert isinstance(answer, Answer)
+    with closing(sqlite3.connect(fresh_database_url.removeprefix("sqlite:///"))) as database:
         database.execute("PRAGMA foreign_keys = ON")
         floor = embedded_floor.Pattern(database)
         for number in (1, 2):

@@ -72,7 +72,7 @@ def test_an_example_of_each_command_has_every_required_option(leaf: Leaf) -> Non
 
 def test_every_command_is_run_by_a_test() -> None:
     here = Path(__file__).parent
-    files = [*here.rglob("test_*.py"), here.parent / "support" / "every_command.py"]
+    files = [*here.rglob("test_*.py"), here.parent / "support" / "serving" / "every_command.py"]
     tests = "".join(path.read_text() for path in files)
     for words in COMMANDS:
         assert re.search(r"\(\s*" + ", ".join(f'"{word}"' for word in words), tests), words

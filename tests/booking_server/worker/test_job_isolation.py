@@ -22,6 +22,7 @@ from support.world.world import DAY, NOON, FixedClock, World, make_world
 from booking_core.base.clock import END_OF_TIME, HOUR, MINUTE, SECOND
 from booking_core.base.errors import Unavailable
 from booking_core.base.settings import Settings
+from booking_core.base.tokens import new_id
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.due_work.rows import NIL_ID
@@ -184,6 +185,11 @@ def old_answers(world: World, count: int) -> Filled:
     return [(tables.idempotency, [_without_id(row) | {"key": f"{world.org}:{n:06}"} for n, row in made])]
 
 
+def old_reservations(world: World, count: int) -> Filled:
+    made = _own(world, count, fingerprint="f", hold_id=new_id(), created_at=AGES_AGO, updated_at=AGES_AGO)
+    return [(tables.reservations, [row for _, row in made])]
+
+
 def old_events(world: World, count: int) -> Filled:
     return [(tables.events, [event(world.org, row["id"], n + 1, AGES_AGO) for n, row in _own(world, count)])]
 
@@ -220,6 +226,7 @@ PURGES = {
     "holds": Case("holds", "id", "true", old_holds),
     "stored_answers": Case("idempotency", "key", "true", old_answers),
     "events": Case("events", "id", "true", old_events),
+    "reservations": Case("reservations", "id", "true", old_reservations),
 }
 
 

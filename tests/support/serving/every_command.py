@@ -151,7 +151,6 @@ PERSON = ("--name", "Ada", "--email", "ada@example.com")
 
 HOW: dict[Words, Callable[[Everything], Words]] = {
     ("login",): lambda it: ("--api-key-stdin", "--secret-file", str(it.folder / it.fresh())),
-    ("config", "use"): lambda it: ("default",),
     ("config", "get"): lambda it: ("profile",),
     ("config", "set"): lambda it: ("base_url=http://127.0.0.1:1", "--profile", "default"),
     ("experiences", "get"): lambda it: (it.shop.experience(),),
