@@ -415,7 +415,7 @@ def look_around(day: Day, reader: str, booking: Any, card_id: str, endpoint: str
 def operate(day: Day, booking: Any, card_id: str, endpoint: str) -> None:
     """Run the commands and requests of an operator and an integrator, and keep all of their output."""
     for argv in (
-        ("config", "show", "--origin"),
+        ("config", "get"),
         ("orgs", "list"),
         ("orgs", "show", _SLUG),
         ("keys", "list", "--org", _SLUG),
