@@ -40,8 +40,8 @@ class SeenTable:
             raise ValueError(f"paramstyle must be one of {', '.join(_PLACEHOLDERS)}")
         if not table.replace("_", "").replace(".", "").isalnum():
             raise ValueError("table must be a plain name")
-        self.table = table
-        self.ddl = f"CREATE TABLE {table} (event_id varchar(64) PRIMARY KEY, seen_at double precision NOT NULL)"
+        self.table: str = table
+        self.ddl: str = f"CREATE TABLE {table} (event_id varchar(64) PRIMARY KEY, seen_at double precision NOT NULL)"
         """The statement that creates the table, for a migration."""
         self._paramstyle = paramstyle
         self._clock = clock
