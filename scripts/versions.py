@@ -102,7 +102,7 @@ def _try_core(environment: Environment) -> None:
 
 
 def _try_server(environment: Environment) -> None:
-    files = ("http/test_connections", "adapters/test_stripe", "worker/test_worker", "fastapi_ext/test_resolver")
+    files = ("transport/test_connections", "adapters/test_stripe", "worker/test_worker", "fastapi_ext/test_resolver")
     tests = [*(f"tests/booking_server/{file}.py" for file in files), "tests/contract/test_bookings.py"]
     environment.test("-k", "not postgresql", *tests)
 
