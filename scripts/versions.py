@@ -134,7 +134,7 @@ DISTRIBUTIONS = (
     Distribution("booking_core", _try_core, ["storage"], optional=["psycopg"]),
     Distribution("booking_server", _try_server, ["otel", "postgres", "redis"]),
     Distribution("booking_sdk", _try_sdk, optional=["booking_server", "fastapi", "sqlalchemy"]),
-    Distribution("booking_cli", _try_command_line, ["keyring", "mcp", "operator"]),
+    Distribution("booking_cli", _try_command_line, ["keyring", "operator"], optional=["mcp"]),
 )
 
 
