@@ -257,7 +257,7 @@ def _key_object(key: "CallerKey", organization: "Organization", now: int) -> dic
     """Return the API's key object, with the status and the time of revocation for operators."""
     from booking_core.organizations import keys
 
-    revoked_at = None if key.revoked_at is None else organization.zone.iso(key.revoked_at)
+    revoked_at = organization.zone.iso_or_none(key.revoked_at)
     return keys.present(key, organization.zone) | {"status": keys.status(key, now), "revoked_at": revoked_at}
 
 

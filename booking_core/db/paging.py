@@ -1,7 +1,7 @@
 """Keyset pagination (decisions L1, L2): each page of a list costs the same, and no row is skipped or repeated while
 others are inserted, however many share one instant."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
@@ -55,6 +55,21 @@ class PageRequest:
     limit: int = PAGE_LIMIT_DEFAULT
     order: Order = Order.DESC
     starting_after: str | None = None
+
+
+def every_row(find: Callable[[PageRequest], JsonPage], order: Order) -> Iterator[dict[str, Any]]:
+    """Yield the rows of all pages of a list, each page when it is reached.
+
+    Args:
+        find: returns a page.
+    """
+    cursor: str | None = None
+    while True:
+        page = find(PageRequest(PAGE_LIMIT_MAX, order, cursor))
+        yield from page["data"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,10 +155,7 @@ def due_at(mail: Mail) -> int | None:
 
 def present(mail: Mail, organization: Organization) -> dict[str, Any]:
     """Return the mail as JSON-ready values, without its text, which holds the guest's secret link."""
-
-    def iso(at: int | None) -> str | None:
-        return None if at is None else organization.zone.iso(at)
-
+    iso = organization.zone.iso_or_none
     return {
         "id": mail.name,
         "organization": organization.slug,

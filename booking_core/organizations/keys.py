@@ -418,8 +418,8 @@ def present(key: CallerKey, zone: Zone) -> dict[str, Any]:
         "prefix": key.prefix,
         "scopes": sorted(key.scopes),
         "created_at": zone.iso(key.created_at),
-        "expires_at": None if key.expires_at is None else zone.iso(key.expires_at),
-        "last_used_at": None if key.last_used_at is None else zone.iso(key.last_used_at),
+        "expires_at": zone.iso_or_none(key.expires_at),
+        "last_used_at": zone.iso_or_none(key.last_used_at),
     }
 
 

@@ -4,7 +4,7 @@ import hashlib
 import uuid
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
@@ -111,10 +111,6 @@ class EndpointRow(NamedTuple):
     max_per_second: int | None = None
 
 
-def _iso(zone: Zone, instant: int | None) -> str | None:
-    return None if instant is None else zone.iso(instant)
-
-
 def event_types(row: EndpointRow) -> list[str]:
     """Return the event types of the endpoint, sorted."""
     return sorted(row.event_types.split(","))
@@ -122,7 +118,7 @@ def event_types(row: EndpointRow) -> list[str]:
 
 def present(row: EndpointRow, zone: Zone, at: int) -> dict[str, Any]:
     """Return the endpoint as REST and events present it at that instant, without its secret."""
-    iso = partial(_iso, zone)
+    iso = zone.iso_or_none
     ends = [iso(expires_at) for expires_at in _live_ends(row, at)]
     return {
         "id": row.id,
@@ -317,7 +313,7 @@ def present_delivery(row: DeliveryRow, zone: Zone) -> dict[str, Any]:
 
     A queued one has no failure reason. In its row it keeps one after a retry: a client asked for its next attempt.
     """
-    iso = partial(_iso, zone)
+    iso = zone.iso_or_none
     return {
         "id": row.id,
         "endpoint_id": row.endpoint_id,

@@ -6,6 +6,7 @@ the booking as it is then.
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -19,7 +20,7 @@ from booking_core.bookings.reservations import Reservation, ReservationOrder
 from booking_core.bookings.storefront import CheckoutRequest
 from booking_core.catalogue import departures
 from booking_core.db.engine import Tx
-from booking_core.db.paging import PageRequest
+from booking_core.db.paging import every_row
 from booking_core.models.base import LANGUAGE_TAG_PATTERN, is_id
 from booking_core.models.bookings import (
     BookingGuestChange,
@@ -31,7 +32,8 @@ from booking_core.models.bookings import (
 )
 from booking_core.models.holds import HoldCreate
 from booking_core.models.json import JsonObject
-from booking_core.models.limits import HOLD_S_DEFAULT, HOLD_S_MAX, LANGUAGE_TAG_LENGTH_MAX, PAGE_LIMIT_MAX
+from booking_core.models.limits import HOLD_S_DEFAULT, HOLD_S_MAX, LANGUAGE_TAG_LENGTH_MAX
+from booking_core.models.pages import Order
 from booking_server.fastapi_ext.requests import validate
 from booking_server.octo import catalogue, views
 from booking_server.octo.errors import InvalidId
@@ -103,30 +105,20 @@ def find(tx: Tx, caller: Caller, query: BookingsQuery, capabilities: frozenset[s
     number = query.supplierReference
     if number is not None and not (number.isascii() and number.isdigit() and len(number) <= _DIGITS_MAX):
         return []
-    filters = {
+    filters: dict[str, Any] = {
         "experience_id": query.productId and query.productId.lower(),
         "departure_from": first,
         "departure_to": last,
         "booking_number": number and int(number),
         "external_reference": query.resellerReference,
     }
-    return _show_bookings(tx, caller, list(_all(tx, caller, filters)), capabilities)
+    rows = every_row(lambda page: bookings.find(tx, caller, page, **filters), Order.DESC)
+    return _show_bookings(tx, caller, list(islice(rows, _LIST_MAX)), capabilities)
 
 
 _DIGITS_MAX = 18
 _LIST_MAX = 1_000
-
-
-def _all(tx: Tx, caller: Caller, filters: dict[str, Any]) -> list[JsonObject]:
-    """Return the bookings of all pages: the standard's list has none."""
-    rows, cursor = list[JsonObject](), None
-    while len(rows) < _LIST_MAX:
-        page = bookings.find(tx, caller, PageRequest(PAGE_LIMIT_MAX, starting_after=cursor), **filters)
-        rows += page["data"]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            break
-    return rows
+"""The bookings of a list: the standard's list has no pages."""
 
 
 # Reserving -----------------------------------------------------------------------------------------------------------

@@ -13,12 +13,12 @@ from booking_core.base.context import Caller
 from booking_core.base.errors import Malformed, NotFound, Unprocessable
 from booking_core.catalogue import departures, experiences
 from booking_core.db.engine import Tx
-from booking_core.db.paging import PageRequest
+from booking_core.db.paging import every_row
 from booking_core.models.base import is_id
 from booking_core.models.bookings import GuestLineInput
 from booking_core.models.departures import DepartureStatus
 from booking_core.models.json import JsonObject
-from booking_core.models.limits import AMOUNT_MINOR_MAX, PAGE_LIMIT_MAX, WINDOW_DAYS_MAX
+from booking_core.models.limits import AMOUNT_MINOR_MAX, WINDOW_DAYS_MAX
 from booking_core.models.money import minor_digits
 from booking_core.models.pages import Order
 from booking_server.octo.capabilities import CONTENT, PRICING
@@ -80,15 +80,9 @@ def supplier(caller: Caller, capabilities: frozenset[str]) -> JsonObject:
 
 def find_products(tx: Tx, caller: Caller, capabilities: frozenset[str]) -> list[JsonObject]:
     """Return the published experiences as products, the oldest first."""
-    present, products = _presenter(tx, caller, capabilities), list[JsonObject]()
-    cursor: str | None = None
-    while True:
-        request = PageRequest(PAGE_LIMIT_MAX, Order.ASC, cursor)
-        page = experiences.find(tx, caller, request, published=True)
-        products += map(present, page["data"])
-        cursor = page["next_cursor"]
-        if cursor is None:
-            return products
+    present = _presenter(tx, caller, capabilities)
+    rows = every_row(lambda page: experiences.find(tx, caller, page, published=True), Order.ASC)
+    return [present(row) for row in rows]
 
 
 def get_product(tx: Tx, caller: Caller, product_id: str, capabilities: frozenset[str]) -> JsonObject:

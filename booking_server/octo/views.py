@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid5
 
+from booking_core.base.clock import SECOND
 from booking_core.base.context import Caller
 from booking_core.bookings.reservations import Instants, Reservation
 from booking_core.models.bookings import BookingStatus
@@ -40,7 +41,7 @@ class Ticket:
 
 
 def _utc(at: int | None) -> str | None:
-    return None if at is None else datetime.fromtimestamp(at // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return None if at is None else datetime.fromtimestamp(at // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def present_reservation(
@@ -128,7 +129,7 @@ def _cancellation(booking: JsonObject, instants: Instants) -> JsonObject | None:
     if instants.cancelled_at is None:
         return None
     terms, cancelled_at = booking["cancellation"], instants.cancelled_at
-    is_in_time = cancelled_at <= int(datetime.fromisoformat(terms["until"]).timestamp()) * 1_000_000
+    is_in_time = cancelled_at <= int(datetime.fromisoformat(terms["until"]).timestamp()) * SECOND
     refund = "FULL" if is_in_time else "PARTIAL" if terms["late_percent"] else "NONE"
     return {"refund": refund, "reason": instants.cancel_note, "utcCancelledAt": _utc(cancelled_at)}
 

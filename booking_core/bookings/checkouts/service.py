@@ -211,7 +211,7 @@ def present(actor: Actor, row: IntentRow, account: StripeAccount | None) -> dict
         "client_secret": secret,
         "publishable_key": account.publishable_key if account else None,
         "amount": money_json(row.amount_minor, row.currency),
-        "expires_at": None if row.expires_at is None else actor.organization.zone.iso(row.expires_at),
+        "expires_at": actor.organization.zone.iso_or_none(row.expires_at),
     }
 
 

@@ -92,13 +92,14 @@ def find(tx: Tx, actor: Actor, customer_id: str) -> dict[str, Any]:
     customers.get(tx, actor, customer_id)
     requested_at, finished_at = store.get(tx, actor.organization.id, customer_id) or (None, None)
     ends = [booking.ends_at for booking in store.bookings_of(tx, actor.organization.id, [customer_id])]
+    zone = actor.organization.zone
     return {
         "id": customer_id,
         "status": _status(requested_at, finished_at),
-        "requested_at": _shown(actor, requested_at),
-        "finished_at": _shown(actor, finished_at),
+        "requested_at": zone.iso_or_none(requested_at),
+        "finished_at": zone.iso_or_none(finished_at),
         "bookings": len(ends),
-        "last_booking_ends_at": _shown(actor, max(ends, default=None)),
+        "last_booking_ends_at": zone.iso_or_none(max(ends, default=None)),
     }
 
 
@@ -112,10 +113,6 @@ def _status(requested_at: int | None, finished_at: int | None) -> str:
     if requested_at is None:
         return "not_requested"
     return "in_progress" if finished_at is None else "finished"
-
-
-def _shown(actor: Actor, at: int | None) -> str | None:
-    return None if at is None else actor.organization.zone.iso(at)
 
 
 # Retention ------------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def present(row: GiftCardRow, zone: Zone) -> dict[str, Any]:
         "initial_amount": money_json(row.initial_minor, row.currency),
         "balance": money_json(row.balance_minor, row.currency),
         "currency": row.currency,
-        "expires_at": None if row.expires_at is None else zone.iso(row.expires_at),
+        "expires_at": zone.iso_or_none(row.expires_at),
         "purchaser": {"name": row.purchaser_name, "email": row.purchaser_email},
         "recipient": {"name": row.recipient_name, "email": row.recipient_email},
         "created_at": zone.iso(row.created_at),
