@@ -30,8 +30,9 @@ dev: $(VENV)/.run ## serve the demo, and restart it when the code changes
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | sort | expand -t 16
 
-# In several processes, each with a PostgreSQL of its own; more than two cores, since tests also wait.
-TEST_PROCESSES ?= 4
+# In several processes, each with a PostgreSQL of its own: one more than the cores, since tests also wait. At most six,
+# since a container sees the cores of its host.
+TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 6))')
 PYTEST := $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 test: install ## run the tests, on SQLite and PostgreSQL
 	$(PYTEST) --part quick
