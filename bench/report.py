@@ -44,7 +44,7 @@ def show(outcomes: Sequence[Outcome]) -> None:
 
 def _table(outcome: Outcome) -> Table:
     figures = next(iter(outcome.readings.values()))[0].figures
-    table = new_table(None, "side", *figures)
+    table = new_table("side", *figures)
     for side in outcome.readings:
         table.add_row(side, *(_spread(Spread.of(outcome.values(side, figure))) for figure in figures))
     return table
@@ -57,9 +57,9 @@ def wide_console() -> Console:
     return console
 
 
-def new_table(title: str | None, first: str, *headings: str) -> Table:
+def new_table(first: str, *headings: str) -> Table:
     """Return a table without rows, whose figures are on the right."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column(first, no_wrap=True)
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)

