@@ -322,7 +322,7 @@ def _functions() -> dict[tuple[str, str, int], list[FunctionType]]:
     functions: dict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
     gc.unfreeze()  # the collection has frozen the functions
     for function in gc.get_objects():
-        if isinstance(function, FunctionType):
+        if type(function) is FunctionType:  # `isinstance` asks a lazy object of Django for its class
             functions[_place(function.__code__)].append(function)
     gc.freeze()
     return functions
@@ -354,7 +354,8 @@ def try_all(mutants: Sequence[Mutant]) -> dict[Mutant, str]:
             file.write(json.dumps([mutant.path, mutant.number, result]) + "\n")
             file.flush()
 
-        forked(lambda: try_swaps([mutant for mutant in mutants if mutant not in later], reach, record))
+        if forked(lambda: try_swaps([mutant for mutant in mutants if mutant not in later], reach, record)) != SURVIVED:
+            sys.exit("The process that forks for each mutant failed.")
         for mutant in later:
             record(mutant, try_import(mutant, reach))
         file.seek(0)
