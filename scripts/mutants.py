@@ -5,8 +5,8 @@
     python -m scripts.mutants --sample 300    random mutants of the core and the server; --seed 2 for others
 
 A run of the tests under coverage writes which tests reach a line. A process that has collected the tests then forks for
-each mutant, swaps the code of its function, and runs the quickest of its tests until one fails. The import of a module
-runs the code outside of functions. Therefore the process of such a mutant forks before the imports.
+each mutant, swaps the code of its function, and runs the nearest and the quickest of its tests until one fails. The
+import of a module runs the code outside of functions. Therefore the process of such a mutant forks before the imports.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import tempfile
 import time
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,8 +43,8 @@ TESTS, RESULTS = ROOT / "build" / "mutants-tests.json", ROOT / "build" / "mutant
 KILLED, SURVIVED, TIMEOUT, UNREACHED = RESULT_NAMES = "killed", "survived", "timeout", "unreached"
 KILLED_MIN = 0.9
 UNCHANGED = -1
-SECONDS_MAX = 2.0
-"""The CPU seconds that the tests of one mutant may take in all, without the mutant."""
+SECONDS_MAX = 3.0
+"""The CPU seconds that the tests of one mutant may take in all, without the mutant: a third for the nearest tests."""
 _SHOWN = 60
 """The characters of a long statement that are shown before and after the change."""
 _OPPOSITES = (ast.Is, ast.IsNot), (ast.In, ast.NotIn), (ast.Eq, ast.NotEq), (ast.Lt, ast.LtE), (ast.Gt, ast.GtE)
@@ -224,14 +224,16 @@ class Reach:
         return bool(mutant.names) or any("" in self._at(mutant.path, str(line)) for line in mutant.lines)
 
     def tests(self, mutant: Mutant) -> list[str]:
-        """Return the quickest tests that reach the line, or a line with a name that it assigns."""
+        """Return tests that reach the line, or a line with a name that it assigns: the nearest, and the quickest."""
         places = [(mutant.path, str(line)) for line in mutant.lines]
         if self.needs_import(mutant):
             places = [place for name in mutant.names or mutant.scope.split(".") for place in self.mentions[name]]
         near = {test for path, line in places if path == mutant.path for test in self._at(path, line)}
         anywhere = {test for path, line in places for test in self._at(path, line)}
         module = {test for line in self.lines.get(mutant.path, ()) for test in self._at(mutant.path, line)}
-        return self._quickest(near) or self._quickest(anywhere) or self._quickest(module)
+        reached = near or anywhere or module
+        nearest = self._quickest({test for test in reached if _is_near(test, mutant.path)}, SECONDS_MAX / 3)
+        return nearest + [test for test in self._quickest(reached, SECONDS_MAX) if test not in nearest]
 
     def limit(self, mutant: Mutant) -> float:
         return 3 * (self.start_s + sum(self.seconds[test] for test in self.tests(mutant)))
@@ -239,13 +241,18 @@ class Reach:
     def _at(self, path: str, line: str) -> list[str]:
         return self.lines.get(path, {}).get(line, [])
 
-    def _quickest(self, tests: Iterable[str]) -> list[str]:
+    def _quickest(self, tests: Set[str], seconds_max: float) -> list[str]:
         chosen, total = list[str](), 0.0
         for test in sorted(tests & self.seconds.keys(), key=lambda test: (self.seconds[test], test)):
             total += self.seconds[test]
-            if not chosen or total <= SECONDS_MAX:
+            if not chosen or total <= seconds_max:
                 chosen.append(test)
         return chosen
+
+
+def _is_near(test: str, path: str) -> bool:
+    """Return whether a test is in the folder that mirrors the module's."""
+    return test.startswith(f"tests/{path.rpartition('/')[0]}/")
 
 
 # Processes with a mutant ----------------------------------------------------------------------------------------------
