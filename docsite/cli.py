@@ -6,14 +6,13 @@ import json
 import os
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 from booking_cli.commands.registry import MODULES, SECTIONS
 from booking_cli.framework.command import GLOBAL_OPTIONS
 from booking_cli.main import main
 from docsite.markdown import fence, page, table
 
-FOLDER = "reference/cli"
+FOLDER = "docs/reference/cli"
 
 
 @cache
@@ -46,10 +45,6 @@ class Reference:
         """Return the text of every page by its path."""
         pages = {f"{FOLDER}/index.md": self._overview()}
         return pages | {f"{FOLDER}/{name}.md": self._group(name, commands) for name, commands in self.groups.items()}
-
-    def nav(self) -> list[Any]:
-        """Return the navigation of the reference."""
-        return [f"{FOLDER}/index.md", *({f"booking {name}": f"{FOLDER}/{name}.md"} for name in self.groups)]
 
     def _overview(self) -> str:
         parts = []

@@ -16,8 +16,8 @@ import webhook_verify.testing
 from booking_sdk import AsyncBookingClient, BookingClient
 from docsite.markdown import code, page, table
 
-FOLDER = "reference/sdk"
-VERIFY = "reference/webhook-verify.md"
+FOLDER = "docs/reference/sdk"
+VERIFY = "docs/reference/webhook-verify.md"
 _CLIENT = (
     "These pages are generated from the docstrings of `booking_sdk`. They show the sync client;"
     f" `{AsyncBookingClient.__name__}` has the same names and arguments, and its methods are awaited."

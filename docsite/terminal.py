@@ -11,6 +11,7 @@ import sys
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -34,23 +35,19 @@ COMMANDS = (
 BOOKING = str(Path(sys.executable).with_name("booking"))
 
 
-def main() -> int:
-    """Write the picture."""
-    PICTURE.write_text(picture(), encoding="utf-8")
-    return 0
-
-
 def picture() -> str:
     """Serve the demo, run the commands on a terminal, and return the picture."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
     with tempfile.TemporaryDirectory() as folder:
         # Nothing of the person's settings and profiles is in the picture.
         environment = {"PATH": os.environ["PATH"], "HOME": folder, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
-        command = [BOOKING, "demo", "--port", str(free_port())]
+        command = [BOOKING, "demo", "--port", port, "-o", "jsonl"]
         with subprocess.Popen(  # noqa: S603
-            command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as demo:
             try:
-                environment |= exported(demo)
+                environment |= served(demo)
                 departure = free_departure(environment)
                 commands = [command.replace("DEPARTURE", departure) for command in COMMANDS]
                 return drawn([(command, printed(command, environment)) for command in commands])
@@ -58,22 +55,11 @@ def picture() -> str:
                 demo.terminate()
 
 
-def exported(demo: "subprocess.Popen[str]") -> dict[str, str]:
-    """Return the variables that the page of the demo exports, when the demo is serving."""
-    variables: dict[str, str] = {}
-    for line in demo.stdout or ():
-        if line.startswith("export "):
-            name, _, value = shlex.split(line)[1].partition("=")
-            variables[name] = value
-        if "Uvicorn running" in line:
-            break
+def served(demo: Any) -> dict[str, str]:
+    """Return the variables of the demo's clients, when the demo is serving."""
+    variables: dict[str, str] = json.loads(demo.stdout.readline())["environment"]
+    next(line for line in demo.stderr if "Uvicorn running" in line)
     return variables
-
-
-def free_port() -> int:
-    """Return a port that no program listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def free_departure(environment: dict[str, str]) -> str:
@@ -88,13 +74,10 @@ def free_departure(environment: dict[str, str]) -> str:
 def printed(command: str, environment: dict[str, str]) -> str:
     """Return the output of a command on a terminal."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen(  # noqa: S603
-        [BOOKING, *shlex.split(command)[1:]], stdout=theirs, stderr=theirs, env=environment
-    ):
+    words = [BOOKING, *shlex.split(command)[1:]]
+    with subprocess.Popen(words, stdout=theirs, stderr=theirs, env=environment):  # noqa: S603
         os.close(theirs)
-        output = b""
-        while chunk := _read(ours):
-            output += chunk
+        output = b"".join(iter(lambda: _read(ours), b""))
     os.close(ours)
     return output.decode().replace("\r\n", "\n")
 
@@ -126,4 +109,4 @@ def shortened(command: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    PICTURE.write_text(picture(), encoding="utf-8")
