@@ -201,7 +201,12 @@ def write_tests(tests: Sequence[str]) -> None:
     measured.stop()
     data = measured.get_data()
     lines = {str(Path(file).relative_to(ROOT)): data.contexts_by_lineno(file) for file in data.measured_files()}
-    TESTS.write_text(json.dumps({"seconds": seconds, "lines": lines}))
+    places = {name: place for place, name in enumerate(["", *seconds])}
+    numbered = {
+        path: {line: [places[name] for name in names if name in places] for line, names in by_line.items()}
+        for path, by_line in lines.items()
+    }
+    TESTS.write_text(json.dumps({"seconds": seconds, "lines": numbered}))
 
 
 class Reach:
@@ -212,7 +217,12 @@ class Reach:
         self.start_s = math.inf
         """The CPU seconds of an import and the tests of one mutant, as measured without a mutant."""
         self.seconds: dict[str, float] = written["seconds"]
-        self.lines: dict[str, dict[str, list[str]]] = written["lines"]
+        names = ["", *self.seconds]
+        self.lines: dict[str, dict[str, list[str]]] = {
+            path: {line: [names[place] for place in places] for line, places in by_line.items()}
+            for path, by_line in written["lines"].items()
+        }
+        self._tests: dict[Mutant, list[str]] = {}
         self.mentions: dict[str, list[tuple[str, str]]] = defaultdict(list)
         for path in self.lines:
             for number, line in enumerate((ROOT / path).read_text().splitlines(), 1):
@@ -225,25 +235,37 @@ class Reach:
 
     def tests(self, mutant: Mutant) -> list[str]:
         """Return tests that reach the line, or a line with a name that it assigns: the nearest, and the quickest."""
+        if mutant not in self._tests:
+            reached = self._reached(mutant)
+            nearest = self._quickest({test for test in reached if _is_near(test, mutant.path)}, SECONDS_MAX / 3)
+            quickest = self._quickest(reached, SECONDS_MAX)
+            self._tests[mutant] = nearest + [test for test in quickest if test not in nearest]
+        return self._tests[mutant]
+
+    def _reached(self, mutant: Mutant) -> Set[str]:
+        """Return the tests that reach the line, or else a name that it assigns, or else the module."""
         places = [(mutant.path, str(line)) for line in mutant.lines]
         if self.needs_import(mutant):
             places = [place for name in mutant.names or mutant.scope.split(".") for place in self.mentions[name]]
-        near = {test for path, line in places if path == mutant.path for test in self._at(path, line)}
-        anywhere = {test for path, line in places for test in self._at(path, line)}
-        module = {test for line in self.lines.get(mutant.path, ()) for test in self._at(mutant.path, line)}
-        reached = near or anywhere or module
-        nearest = self._quickest({test for test in reached if _is_near(test, mutant.path)}, SECONDS_MAX / 3)
-        return nearest + [test for test in self._quickest(reached, SECONDS_MAX) if test not in nearest]
+        for chosen in (
+            [place for place in places if place[0] == mutant.path],
+            places,
+            [(mutant.path, line) for line in self.lines.get(mutant.path, ())],
+        ):
+            if reached := {test for place in chosen for test in self._at(*place)} & self.seconds.keys():
+                return reached
+        return set()
 
     def limit(self, mutant: Mutant) -> float:
-        return 3 * (self.start_s + sum(self.seconds[test] for test in self.tests(mutant)))
+        start_s = self.start_s if self.needs_import(mutant) else 1
+        return 3 * (start_s + sum(self.seconds[test] for test in self.tests(mutant)))
 
     def _at(self, path: str, line: str) -> list[str]:
         return self.lines.get(path, {}).get(line, [])
 
     def _quickest(self, tests: Set[str], seconds_max: float) -> list[str]:
         chosen, total = list[str](), 0.0
-        for test in sorted(tests & self.seconds.keys(), key=lambda test: (self.seconds[test], test)):
+        for test in sorted(tests, key=lambda test: (self.seconds[test], test)):
             total += self.seconds[test]
             if not chosen or total <= seconds_max:
                 chosen.append(test)
