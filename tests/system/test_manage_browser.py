@@ -136,6 +136,32 @@ def test_a_long_title_and_a_link_that_does_not_work_fit_too(
     assert fits(browser)
 
 
+PAGE = "<!doctype html><meta name=viewport content='width=device-width, initial-scale=1'><body style='margin:0'>"
+TOO_WIDE = {
+    "a box beyond the window": "<div style='width:600px'>x</div>",
+    "a word beyond the window": "<p>" + "x" * 200,
+    "a box that is cut off": "<div style='overflow:hidden; padding:20px'><div style='width:375px'>x</div></div>",
+    "a word that is cut off": "<div style='overflow:hidden'>" + "x" * 200,
+}
+
+
+@pytest.mark.parametrize(
+    ("body", "is_narrow"),
+    [
+        *((body, False) for body in TOO_WIDE.values()),
+        ("<div style='overflow:auto'>" + "x" * 200, True),
+        ("<p style='overflow-wrap:anywhere'>" + "x" * 200, True),
+    ],
+    ids=[*TOO_WIDE, "a word that scrolls", "a word that is broken"],
+)
+def test_a_page_fits_if_nothing_is_cut_off_on_a_phone(browser: Any, tmp_path: Path, body: str, is_narrow: bool) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(PAGE + body)
+    show(browser, PHONE)
+    browser.get(page.as_uri())
+    assert fits(browser) is is_narrow
+
+
 # Accessible in every state ---------------------------------------------------------------------------------------
 
 AXE = Path(axe_core_python.__file__).parent / "axe.min.js"

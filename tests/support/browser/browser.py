@@ -1,5 +1,7 @@
 """Chromium, for tests of pages. BOOKING_TEST_SCREENSHOTS names a folder for pictures of the pages."""
 
+import base64
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from selenium.webdriver.chrome.service import Service as Driver  # noqa: E402
 
 CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 PHONE, DESKTOP = (390, 844), (1280, 900)
+_ROUNDING = 0.5
+"""Of boxes at fractions of a pixel."""
 
 needs_chromium = pytest.mark.component("chromium", "chromedriver", package="chromium-driver")
 
@@ -44,12 +48,35 @@ def set_color_scheme(browser: Any, value: str) -> None:
 
 
 def fits(browser: Any) -> bool:
-    """Return True if no element extends beyond the right edge of the window."""
-    size = browser.execute_cdp_cmd("Page.getLayoutMetrics", {})
-    return bool(size["cssContentSize"]["width"] <= size["cssLayoutViewport"]["clientWidth"])
+    """Return True if no box extends beyond the right edge of the window, or of a box that cuts it off.
+
+    The size of the content does not show it: on a phone the viewport grows with it, and what is cut off does not count.
+    """
+    snapshot = browser.execute_cdp_cmd("DOMSnapshot.captureSnapshot", {"computedStyles": ["overflow-x"]})
+    document, strings = snapshot["documents"][0], snapshot["strings"]
+    parents, layout = document["nodes"]["parentIndex"], document["layout"]
+    boxes = list(zip(layout["nodeIndex"], layout["bounds"], layout["styles"], strict=True))[1:]  # without the document
+    edges: dict[int, float] = {}
+    """The right edge for what is in a node. The window is as wide as the outermost element."""
+    for node, (x, _, width, _), styles in boxes:
+        parent, right = parents[node], x + width
+        while parent > 0 and parent not in edges:  # an element without a box
+            parent = parents[parent]
+        edge = edges.get(parent, right)
+        if right > edge + _ROUNDING:
+            return False
+        edges[node] = _edge_within(strings[styles[0]] if styles else "visible", edge, right)
+    return True
+
+
+def _edge_within(overflow: str, edge: float, right: float) -> float:
+    if overflow in ("auto", "scroll"):
+        return math.inf
+    return min(edge, right) if overflow in ("hidden", "clip") else edge
 
 
 def take_picture(browser: Any, name: str) -> None:
-    """Save a picture of the page, if a folder for pictures is named."""
+    """Save a picture of the whole page, if a folder for pictures is named."""
     if folder := os.environ.get("BOOKING_TEST_SCREENSHOTS"):
-        browser.save_screenshot(str(Path(folder) / f"{name}.png"))
+        picture = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
+        (Path(folder) / f"{name}.png").write_bytes(base64.b64decode(picture["data"]))
