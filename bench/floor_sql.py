@@ -68,7 +68,7 @@ def _money(minor: int | None, currency: str) -> dict[str, Any] | None:
 def _cancellation(row: Row, zone: ZoneInfo) -> dict[str, Any]:
     """Return the terms of a cancellation now, in a currency of two decimals: the gateway rounds no amount."""
     status, starts, gift_card, paid_by, paid = row[2], row[10], row[21], row[24], row[25]
-    hours, late_percent, recorded, amount, refunded, has_refund = row[31:]
+    hours, late_percent, guest_hours, recorded, amount, refunded, has_refund = row[31:]
     currency, until, refundable = row[18], starts - hours * 3_600_000_000, 0
     by_card = paid_by == "stripe" and paid in ("paid", "partially_refunded")
     if amount is not None and status != "cancelled" and not has_refund and (by_card or recorded):
@@ -80,6 +80,7 @@ def _cancellation(row: Row, zone: ZoneInfo) -> dict[str, Any]:
         "gift_card_amount": _money(0 if status == "cancelled" else gift_card, currency),
         "until": _at(until, zone),
         "late_percent": late_percent,
+        "guest_until": None if guest_hours is None else _at(starts - guest_hours * 3_600_000_000, zone),
     }
 
 

@@ -75,7 +75,7 @@ SELECT b.id, b.booking_number, b.status, b.source, b.created_at, b.updated_at, e
        b.currency, b.subtotal_minor, b.discount_minor, b.gift_card_minor, b.total_minor,
        b.payment_method, b.payment_source, b.payment_status, b.checked_in_at, b.no_show_at,
        b.external_reference, b.metadata, b.locale,
-       o.refund_full_until_hours, o.refund_late_percent, b.recorded_minor, p.amount_minor, p.refunded_minor,
+       o.refund_full_until_hours, o.refund_late_percent, o.guest_cancel_until_hours, b.recorded_minor, p.amount_minor, p.refunded_minor,
        EXISTS (SELECT FROM refunds r WHERE r.organization_id = b.organization_id AND r.booking_id = b.id)
   FROM (SELECT * FROM (SELECT * FROM bookings b WHERE b.organization_id = %(org)s
                         ORDER BY b.created_at DESC, b.id DESC LIMIT 101) few

@@ -156,8 +156,9 @@ def set_(
     contact_email, contact_phone     where guests can ask
     reply_to_email                   where answers to mails go; default:
                                      staff_email
-    guest_moves_until_hours          hours before the start until which guests
-                                     move their booking; empty: never
+    guest_cancel_until_hours,        hours before the start until which guests
+    guest_move_until_hours           cancel or move their booking on their
+                                     page; empty: never
 
     Examples:
         booking orgs set fjord-tours add_ons_app=off refund_late_percent=50

@@ -47,7 +47,7 @@ _ADDED: Mapping[str, str] = {
     "organization_settings": "api_app plan_api add_ons_app hours_before_booking_closes pending_minutes"
     " refund_full_until_hours refund_late_percent notify_staff staff_email on_site_fee_percent cancel_under_minimum"
     " availability_events language logo_url brand_color website contact_email contact_phone reply_to_email"
-    " guest_moves_until_hours",
+    " guest_cancel_until_hours guest_move_until_hours",
     "profile": "profile is_current base_url organization key kept_in",
     "purged": "deliveries deleted_endpoints mails effects holds stored_answers events total dry_run",
     "recovered": "dead failed dry_run",

@@ -49,8 +49,10 @@ class Organization:
     contact_email: str | None = None
     contact_phone: str | None = None
     reply_to_email: str | None = None
-    guest_moves_until_hours: int | None = None
-    """The hours before the start until which guests move a booking themselves; None: never."""
+    guest_cancel_until_hours: int | None = 0
+    """The hours before the start until which guests cancel a booking on their page; None: never."""
+    guest_move_until_hours: int | None = None
+    """The same for moving it."""
     availability_events: bool = False
     """Write `departure.updated` also while no endpoint subscribes to it."""
     clock_offset: int | None = None
@@ -72,6 +74,18 @@ class Organization:
     def refunds_in_full_until(self, starts_at: int) -> int:
         """Return the instant until which a cancellation is refunded in full (decision B12)."""
         return starts_at - self.refund_full_until_hours * HOUR
+
+    def guest_cancels_until(self, starts_at: int) -> int | None:
+        """Return the instant before which guests cancel a booking of that start on their page; None: they never do."""
+        return _before(starts_at, self.guest_cancel_until_hours)
+
+    def guest_moves_until(self, starts_at: int) -> int | None:
+        """Return the instant before which guests move a booking of that start on their page; None: they never do."""
+        return _before(starts_at, self.guest_move_until_hours)
+
+
+def _before(starts_at: int, hours: int | None) -> int | None:
+    return None if hours is None else max(0, starts_at - hours * HOUR)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from booking_core.bookings.batch import (
     LockWait,
     create_many,
 )
+from booking_core.bookings.by_guest import Move, cancel_by_guest, find_moves, guest_may_cancel, guest_may_move, move
 from booking_core.bookings.cancel import cancel
 from booking_core.bookings.cancel_batches import (
     CANCELLING,
@@ -38,11 +39,7 @@ from booking_core.bookings.quotes import quote
 from booking_core.bookings.refunds import record_elsewhere, record_refund, settle_refund, settle_refunds
 from booking_core.bookings.reports import get_report
 from booking_core.bookings.reschedule import (
-    Move,
     apply_reschedule,
-    find_moves,
-    move,
-    moves_until,
     preview_reschedule,
     reschedule,
 )

@@ -1,31 +1,18 @@
-"""Reschedule a booking to another departure, in one transaction. Its price stays as sold.
-
-A guest moves a booking to another departure of the same experience, at the same prices, while the organization's policy
-allows it (`guest_moves_until_hours`). Staff may do more.
-"""
+"""Reschedule a booking to another departure, in one transaction. Its price stays as sold."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
-import orjson
-
-from booking_core.base.clock import DAY, HOUR
-from booking_core.base.context import Actor, Organization
-from booking_core.base.errors import BookingError, Conflict, NotFound, Unprocessable
+from booking_core.base.context import Actor
+from booking_core.base.errors import BookingError, NotFound, Unprocessable
 from booking_core.bookings import capacity, changes, presenting, pricing, rules, store
 from booking_core.bookings.changes import Change, ChangedMoney, LockedBooking
 from booking_core.bookings.rules import BookingRow, LockedDeparture
-from booking_core.catalogue import departures
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import ChangeSettlement
 from booking_core.models.events import EventType
 from booking_core.records import events, outbox
 from booking_core.records.outbox import OutboxKind
 from booking_core.records.timeline import TimelineKind
-
-AHEAD = 92 * DAY
-"""The span of departures that a guest is offered, as in availability."""
-OFFERED_MAX = 60
 
 
 def reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> bytes:
@@ -41,13 +28,13 @@ def reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> byte
         InsufficientCapacity: the other departure has fewer available seats.
     """
     booking = changes.lock(tx, actor, booking_id)
-    return presenting.render_for(actor, _reschedule(tx, actor, booking, departure_id).booking)
+    return presenting.render_for(actor, reschedule_locked(tx, actor, booking, departure_id).booking)
 
 
 def apply_reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> bytes:
     """Reschedule a booking as `reschedule` does, and return the change as JSON."""
     booking = changes.lock(tx, actor, booking_id)
-    return changes.render(actor, _reschedule(tx, actor, booking, departure_id))
+    return changes.render(actor, reschedule_locked(tx, actor, booking, departure_id))
 
 
 def preview_reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> bytes:
@@ -66,9 +53,9 @@ def preview_reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str)
     return changes.render(actor, _change(booking, _rescheduled_row(actor, booking, target), target))
 
 
-def _reschedule(tx: Tx, actor: Actor, booking: LockedBooking, departure_id: str) -> Change:
+def reschedule_locked(tx: Tx, actor: Actor, booking: LockedBooking, departure_id: str) -> Change:
     rules.require(rules.refusals_of_cancelled(booking.row))
-    target = _lock_target(tx, actor, booking, departure_id)
+    target = lock_target(tx, actor, booking, departure_id)
     if target is None:
         raise NotFound.of("departure")
     if booking.row.departure_id == departure_id:
@@ -80,7 +67,7 @@ def _reschedule(tx: Tx, actor: Actor, booking: LockedBooking, departure_id: str)
     return _change(booking, row, target)
 
 
-def _lock_target(tx: Tx, actor: Actor, booking: LockedBooking, departure_id: str) -> LockedDeparture | None:
+def lock_target(tx: Tx, actor: Actor, booking: LockedBooking, departure_id: str) -> LockedDeparture | None:
     """Lock both departures, and return the new one.
 
     They are locked in sorted order: two bookings that swap departures cannot deadlock.
@@ -161,80 +148,4 @@ def _write(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow) -> Non
         departure_id=row.departure_id,
         previous_departure_id=before.departure_id,
         previous_starts_at=before.starts_at,
-    )
-
-
-# By the guest --------------------------------------------------------------------------------------------------------
-
-
-class Move(NamedTuple):
-    """A departure that a guest can move to."""
-
-    departure_id: str
-    starts_at: int
-    ends_at: int
-    seats_available: int
-
-
-def moves_until(organization: Organization, starts_at: int) -> int | None:
-    """Return the instant until which guests move a booking of that start; None: the policy does not allow it."""
-    hours = organization.guest_moves_until_hours
-    return None if hours is None else starts_at - hours * HOUR
-
-
-def find_moves(tx: Tx, actor: Actor, booking_id: str) -> list[Move]:
-    """Return the departures that the guest can move to now, by start. There are none when the policy refuses a move.
-
-    Raises:
-        NotFound: the organization has no such booking.
-    """
-    organization, booking = actor.organization, changes.read(tx, actor, booking_id)
-    row, window = booking.row, {"at": actor.at, "before": actor.at + AHEAD}
-    if any(_refusals_of_policy(actor, row)):
-        return []
-    return [
-        Move(target.id, target.starts_at, rules.ends_at(target), available)
-        for target, seats_held in store.find_offered(
-            tx, organization.id, row.experience_id, **window, limit=OFFERED_MAX
-        )
-        if target.id != row.departure_id
-        and not capacity.refusals(target, organization, actor.at)
-        and (available := departures.seats_available(target.seats_total, target.seats_taken, seats_held))
-        >= booking.details.seats
-        and _costs_the_same(row, target)
-    ]
-
-
-def move(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> bytes:
-    """Move a booking for its guest and return it as JSON. The same departure leaves it unchanged.
-
-    Raises:
-        NotFound: the organization has no such booking, or the experience no such departure.
-        Conflict: `moves_not_allowed`, `moves_too_late`, `price_differs`, or as `reschedule`.
-        InsufficientCapacity: the other departure has fewer available seats.
-    """
-    booking = changes.lock(tx, actor, booking_id)
-    rules.require(_refusals_of_policy(actor, booking.row))
-    target = _lock_target(tx, actor, booking, departure_id)
-    if target is None or target.experience_id != booking.row.experience_id:
-        raise NotFound("The experience has no such departure.")
-    if not _costs_the_same(booking.row, target):
-        raise Conflict("price_differs", "The departure has other prices.")
-    return presenting.render_for(actor, _reschedule(tx, actor, booking, departure_id).booking)
-
-
-def _refusals_of_policy(actor: Actor, row: BookingRow) -> Iterator[Conflict]:
-    yield from rules.refusals_of_cancelled(row)
-    until = moves_until(actor.organization, row.starts_at)
-    if until is None:
-        yield Conflict("moves_not_allowed", "Guests do not move bookings of this organization themselves.")
-    elif actor.at >= until:
-        yield Conflict("moves_too_late", "It is too late to move the booking.")
-
-
-def _costs_the_same(row: BookingRow, target: LockedDeparture) -> bool:
-    tiers = pricing.tiers_of(target)
-    return target.currency == row.currency and all(
-        (tier := tiers.get(line["tier_id"])) is not None and tier.price_minor == line["unit_price"]["amount_minor"]
-        for line in orjson.loads(row.guests)
     )

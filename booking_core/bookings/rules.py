@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
@@ -58,6 +58,16 @@ class BookingRow(NamedTuple):
     """Changes of the guest's address, which the guest's link depends on."""
 
 
+class BookingState(Protocol):
+    """The columns that decide whether its guest may change a booking, of a row of any query."""
+
+    @property
+    def status(self) -> str: ...
+
+    @property
+    def starts_at(self) -> int: ...
+
+
 class LockedDeparture(NamedTuple):
     """The columns of a locked departure and its experience that decide about a booking and its price."""
 
@@ -109,7 +119,7 @@ def require(refusals: Iterable[BookingError]) -> None:
         raise refusal
 
 
-def refusals_of_cancelled(row: BookingRow) -> Iterator[Conflict]:
+def refusals_of_cancelled(row: BookingState) -> Iterator[Conflict]:
     """Yield the refusal `booking_cancelled` of a cancelled booking."""
     if row.status == BookingStatus.CANCELLED:
         yield Conflict("booking_cancelled", "The booking is cancelled.")

@@ -53,7 +53,8 @@ def render(booking: BookingWithPayment, organization: Organization, at: int) -> 
     refund = 0 if booking.payment is None else refundable(booking, organization, at).minor
     until = organization.refunds_in_full_until(row.starts_at)
     gift_card = 0 if is_cancelled else row.gift_card_minor
-    return _render(is_cancelled, refund, gift_card, row.currency, until, zone, late_percent)
+    guest_until = None if is_cancelled else organization.guest_cancels_until(row.starts_at)
+    return _render(is_cancelled, refund, gift_card, row.currency, until, guest_until, zone, late_percent)
 
 
 @lru_cache(_RENDERED_MAX)
@@ -63,6 +64,7 @@ def _render(
     gift_card_minor: int,
     currency: str,
     until: int,
+    guest_until: int | None,
     zone: Zone,
     late_percent: int,
 ) -> bytes:
@@ -73,5 +75,6 @@ def _render(
         "gift_card_amount": money_json(gift_card_minor, currency),
         "until": zone.iso(max(0, until)),
         "late_percent": late_percent,
+        "guest_until": zone.iso_or_none(guest_until),
     }
     return orjson.dumps(terms)

@@ -140,7 +140,9 @@ organizations = Table(
     Column("contact_email", Text),
     Column("contact_phone", Text),
     Column("reply_to_email", Text),
-    Column("guest_moves_until_hours", Integer),  # before the start; null: guests move no booking
+    # Hours before the start; null: guests cancel, or move, no booking on their page.
+    Column("guest_cancel_until_hours", Integer, server_default=text("0")),
+    Column("guest_move_until_hours", Integer),
     # How far the clock of a sandbox is ahead of the real clock, in microseconds; null: the organization is live, for
     # its whole life.
     Column("clock_offset", BigInteger),

@@ -189,6 +189,10 @@ class CancellationTerms(Resource):
     """The last instant of a full refund."""
     late_percent: int
     """The percentage of the payment that is refunded after `until`."""
+    guest_until: AwareDatetime | None = None
+    """The instant before which the guest may cancel on the guest's page, by the organization's setting
+    `guest_cancel_until_hours`; keys and staff may cancel at any time. null: guests do not cancel themselves, or the
+    booking is cancelled. Absent in events of earlier releases."""
 
 
 class Booking(Resource):

@@ -70,6 +70,8 @@ ErrorReason = Literal[
     "booking_to_come",
     "external_reference_taken",
     "manifest_too_large",
+    "cancellation_not_allowed",
+    "cancellation_too_late",
     "moves_not_allowed",
     "moves_too_late",
     "price_differs",

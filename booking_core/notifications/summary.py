@@ -1,6 +1,6 @@
 """Bookings and gift cards, as mails and the guest's page show them. No storage, no clock."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -128,6 +128,8 @@ class Summary:
     terms: tuple[str, ...]
     policy: str | None
     """Sentences about the refund of a cancellation."""
+    online: tuple[str, ...]
+    """Sentences about the time until which the guest may cancel and move the booking on the page."""
     day: str
     when: str
     zone: str
@@ -266,6 +268,22 @@ def _policy(row: MailBooking, organization: Organization, wording: Language) -> 
     return f"{free} {after}"
 
 
+def _online(row: MailBooking, organization: Organization, wording: Language) -> Iterator[str]:
+    if row.status == BookingStatus.CANCELLED:
+        return
+    zone = organization.zone
+    cancels_until = organization.guest_cancels_until(row.starts_at)
+    if cancels_until is None:
+        yield wording.gettext("To cancel, please ask us.")
+    else:
+        moment = wording.moment(zone, cancels_until)
+        yield wording.gettext("You can cancel online until %(moment)s. After that, please ask us.", moment=moment)
+    moves_until = organization.guest_moves_until(row.starts_at)
+    if moves_until is not None:
+        moment = wording.moment(zone, moves_until)
+        yield wording.gettext("You can move the booking online until %(moment)s.", moment=moment)
+
+
 def language_of(row: MailBooking, organization: Organization) -> Language:
     """Return the language of a booking's guest: its own, else the organization's, else English."""
     return language(choose(row.locale, organization.language))
@@ -294,6 +312,7 @@ def summary(row: MailBooking, organization: Organization, wording: Language = EN
         what_to_bring=tuple(orjson.loads(row.what_to_bring or "[]")),
         terms=tuple(lines(row.terms or "")),
         policy=_policy(row, organization, wording),
+        online=tuple(_online(row, organization, wording)),
         day=wording.day(zone, row.starts_at),
         when=wording.span(zone, row.starts_at, row.ends_at),
         zone=zone_name(zone, row.starts_at),

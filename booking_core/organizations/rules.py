@@ -149,11 +149,12 @@ SETTINGS: Mapping[str, SettingParser] = {
     "contact_email": _or_none(_email),
     "contact_phone": _or_none(_phone),
     "reply_to_email": _or_none(_email),
-    "guest_moves_until_hours": _or_none(_whole(0, HOURS_MAX)),
+    "guest_cancel_until_hours": _or_none(_whole(0, HOURS_MAX)),
+    "guest_move_until_hours": _or_none(_whole(0, HOURS_MAX)),
 }
 """The keys of `booking orgs set`, in the order they are listed; each is a column. An empty `pending_minutes` means the
 installation's default, an empty `staff_email` no recipient, an empty `reply_to_email` the address of staff, an empty
-`guest_moves_until_hours` that guests move no booking."""
+`guest_cancel_until_hours` or `guest_move_until_hours` that guests cancel or move no booking on their page."""
 
 
 def parsed(parsers: Mapping[str, SettingParser], texts: Mapping[str, str]) -> dict[str, Any]:

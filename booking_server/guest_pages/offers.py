@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from booking_core import bookings, notifications
+from booking_core import notifications
 from booking_core.bookings import Refundable
-from booking_core.models.bookings import BookingStatus, PaymentStatus
+from booking_core.models.bookings import PaymentStatus
 from booking_core.notifications import GuestView
 
 
@@ -17,17 +17,6 @@ class Offer:
     words: str
     gift_card: str | None
     """The amount that returns to the gift card, as text."""
-
-
-def can_cancel(view: GuestView) -> bool:
-    """Return whether the guest can cancel: until the departure starts. After that staff decides about refunds."""
-    return view.row.status != BookingStatus.CANCELLED and not view.has_begun
-
-
-def can_move(view: GuestView) -> bool:
-    """Return whether the guest can move the booking now, by the organization's policy."""
-    until = bookings.moves_until(view.actor.organization, view.row.starts_at)
-    return view.row.status != BookingStatus.CANCELLED and until is not None and view.actor.at < until
 
 
 def offer(view: GuestView, refundable: Refundable) -> Offer:

@@ -13,14 +13,14 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 from markupsafe import Markup
 
-from booking_core import notifications
+from booking_core import bookings, notifications
 from booking_core.base.errors import BookingError
 from booking_core.base.languages import N_, NAMES, Language, choose, language
 from booking_core.bookings import Move, Refundable
 from booking_core.notifications import Brand, GiftCardView, GuestView
 from booking_server.api.errors import STATUS
 from booking_server.guest_pages.links import Link, language_of_stranger
-from booking_server.guest_pages.offers import can_cancel, can_move, offer
+from booking_server.guest_pages.offers import offer
 
 if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment
@@ -54,26 +54,29 @@ _UNCHOSEN = N_("Please choose one of the departures.")
 # Pages of a booking ----------------------------------------------------------------------------------------------
 
 
-def booking_page(view: GuestView, link: Link, *, status: int = 200, has_moved: bool = False) -> HTMLResponse:
+def booking_page(view: GuestView, link: Link, *, has_moved: bool = False, is_refused: bool = False) -> HTMLResponse:
     """Render the booking, with links to the actions that its guest may take now.
 
     Args:
         has_moved: the guest has just moved it.
+        is_refused: the guest has just tried to cancel or move it, too late.
     """
     is_shown = view.summary.is_confirmed and not view.has_begun
     return _render(
         "booking.html",
-        status,
+        409 if is_refused else 200,
         view.language,
         _brand(view),
         link,
         picture=view.summary.image_url,
         public_url=view.actor.installation.public_url,
         booking=view.summary,
-        can_cancel=can_cancel(view),
+        can_cancel=bookings.guest_may_cancel(view.actor, view.row),
         is_free=view.actor.at < view.actor.organization.refunds_in_full_until(view.row.starts_at),
-        can_move=can_move(view),
+        can_move=bookings.guest_may_move(view.actor, view.row),
+        has_begun=view.has_begun,
         has_moved=has_moved,
+        is_refused=is_refused,
         code=notifications.qr_svg(view.row.id) if is_shown else None,
     )
 

@@ -16,14 +16,13 @@ from booking_core.base.errors import BookingError, Conflict, InsufficientCapacit
 from booking_core.base.guest_links import GIFT_CARD_PURPOSE, PURPOSE, open_token
 from booking_core.db.engine import Tx
 from booking_core.models.base import is_id
-from booking_core.models.bookings import BookingStatus, CancelReason
+from booking_core.models.bookings import BookingStatus
 from booking_core.notifications import GuestView
 from booking_server.api.dependencies import ServiceDep, credentials_of, service_of
 from booking_server.execution.service import Service
 from booking_server.fastapi_ext.requests import read_body
 from booking_server.guest_pages import pages
 from booking_server.guest_pages.links import Link, get_gift_card_link, get_link
-from booking_server.guest_pages.offers import can_cancel, can_move
 
 PATH = "/manage/{token:rest_of_path}"
 """The whole rest of the path: a link that was cut, or pasted with a dot, gets the page of an invalid link too."""
@@ -109,9 +108,9 @@ def _organization_of(service: Service, link: Link, purpose: str = PURPOSE) -> st
 
 def _show(tx: Tx, service: Service, link: Link) -> Response:
     view = _view(tx, service, link)
-    if link.page == "cancel" and can_cancel(view):
+    if link.page == "cancel" and bookings.guest_may_cancel(view.actor, view.row):
         return pages.cancellation_page(view, link, bookings.get_refundable(tx, view.actor, view.row.id))
-    if link.page == "move" and can_move(view):
+    if link.page == "move" and bookings.guest_may_move(view.actor, view.row):
         return pages.move_page(view, link, bookings.find_moves(tx, view.actor, view.row.id))
     if link.page == "receipt":
         return pages.receipt_page(view, link)
@@ -142,20 +141,20 @@ async def change(
 def _cancel(tx: Tx, service: Service, link: Link, fields: Mapping[str, str]) -> Response:
     view = _locked_view(tx, service, link)
     if view.row.status != BookingStatus.CANCELLED:
-        if not can_cancel(view):
-            return pages.booking_page(view, link, status=409)
+        if not bookings.guest_may_cancel(view.actor, view.row):
+            return pages.booking_page(view, link, is_refused=True)
         refundable = bookings.get_refundable(tx, view.actor, view.row.id)
         if fields.get("offer") != str(refundable.minor):
             return pages.cancellation_page(view, link, refundable, has_changed=True)
-        bookings.cancel(tx, view.actor, view.row.id, reason=CancelReason.CUSTOMER)
+        bookings.cancel_by_guest(tx, view.actor, view.row.id)
     # A redirect: reloading the page does not send the form again.
     return RedirectResponse(link.to(), 303)
 
 
 def _move(tx: Tx, service: Service, link: Link, fields: Mapping[str, str]) -> Response:
     view = _locked_view(tx, service, link)
-    if not can_move(view):
-        return pages.booking_page(view, link, status=409)
+    if not bookings.guest_may_move(view.actor, view.row):
+        return pages.booking_page(view, link, is_refused=True)
     departure_id = fields.get("departure", "").lower()
     try:
         if not is_id(departure_id):

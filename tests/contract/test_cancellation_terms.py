@@ -64,6 +64,7 @@ def test_a_cancellation_returns_what_the_booking_said_before(
         "gift_card_amount": {"amount_minor": gift_minor, "currency": "NOK"},
         "until": "2026-11-22T13:00:00+01:00",
         "late_percent": 30,
+        "guest_until": "2026-11-23T13:00:00+01:00",
     }
     cancelled = api.cancel(booking_id).json()["cancellation"]
     refunds = sum(row["amount_minor"] for row in api.world.rows(tables.refunds))
@@ -86,3 +87,42 @@ def test_a_replay_and_an_event_keep_the_terms_of_their_instant(api: Api) -> None
     assert api.book(departure, key="created-once").json() == created
     published = api.get("/events", resource_type="booking", order="asc").json()["data"]
     assert [each["data"]["object"]["cancellation"]["allowed"] for each in published] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("hours", "until"),
+    [(36, "2026-11-22T01:00:00+01:00"), (0, "2026-11-23T13:00:00+01:00"), (None, None)],
+)
+def test_every_response_and_event_says_until_when_the_guest_cancels(
+    api: Api, hours: int | None, until: str | None
+) -> None:
+    api.world.change(tables.organizations, api.world.org, guest_cancel_until_hours=hours)
+    departure = api.world.departure(api.world.experience(), starts_at=START)
+    booking_id = api.book(departure).json()["id"]
+    assert terms(api, booking_id)["guest_until"] == until
+    published = api.get("/events", resource_type="booking").json()["data"]
+    assert [event["data"]["object"]["cancellation"]["guest_until"] for event in published] == [until, until]
+    cancelled = api.cancel(booking_id).json()
+    assert cancelled["cancellation"]["guest_until"] is None
+
+
+def test_the_guest_s_deadline_follows_a_move(api: Api) -> None:
+    api.world.change(tables.organizations, api.world.org, guest_cancel_until_hours=24)
+    experience = api.world.experience()
+    first, later = (api.world.departure(experience, starts_at=START + days * DAY) for days in (0, 7))
+    booking_id = api.book(first).json()["id"]
+    moved = api.post(f"/bookings/{booking_id}/reschedule", {"departure_id": later}).json()
+    assert moved["booking"]["cancellation"]["guest_until"] == "2026-11-29T13:00:00+01:00"
+    (event,) = api.get("/events", type="booking.rescheduled").json()["data"]
+    assert event["data"]["object"]["cancellation"] == moved["booking"]["cancellation"]
+
+
+@pytest.mark.parametrize("hours", [None, 8784])
+def test_the_api_cancels_and_moves_after_the_guest_s_deadline(api: Api, hours: int | None) -> None:
+    api.world.change(tables.organizations, api.world.org, guest_cancel_until_hours=hours, guest_move_until_hours=hours)
+    experience = api.world.experience()
+    first, later = (api.world.departure(experience, starts_at=START + days * DAY) for days in (0, 7))
+    booking_id = api.book(first).json()["id"]
+    assert terms(api, booking_id)["allowed"] is True
+    assert api.post(f"/bookings/{booking_id}/reschedule", {"departure_id": later}).status_code == 200
+    assert api.cancel(booking_id).status_code == 200

@@ -13,6 +13,7 @@ from support.world.operations import Operations, guest
 from support.world.world import HOUR, World
 
 from booking_core.base.guest_links import ManageLinks, gift_card_link
+from booking_core.base.languages import NAMES
 from booking_core.db import tables
 from booking_core.payments import gift_cards
 from booking_core.payments.gift_cards import GiftCardIssue
@@ -136,6 +137,21 @@ def test_a_long_title_and_a_link_that_does_not_work_fit_too(
     assert fits(browser)
 
 
+@pytest.mark.parametrize("hours", [0, 101, None], ids=["in time", "late", "never"])
+@pytest.mark.parametrize("code", NAMES)
+def test_the_deadlines_of_guests_fit_in_every_language(
+    browser: Any, address: str, world: World, code: str, hours: int | None
+) -> None:
+    deadlines = {"guest_cancel_until_hours": hours, "guest_move_until_hours": hours}
+    world.change(tables.organizations, world.org, **deadlines, contact_phone="+47 55 12 34 56")
+    for name, size in (("phone", PHONE), ("desktop", DESKTOP)):
+        show(browser, size)
+        browser.get(f"{address}?lang={code}")
+        assert len(browser.find_elements(By.CSS_SELECTOR, ".actions")) == (2 if hours == 0 else 1)
+        assert fits(browser)
+        take_picture(browser, f"manage_deadlines_{code}_{hours}_{name}")
+
+
 PAGE = "<!doctype html><meta name=viewport content='width=device-width, initial-scale=1'><body style='margin:0'>"
 TOO_WIDE = {
     "a box beyond the window": "<div style='width:600px'>x</div>",
@@ -172,7 +188,7 @@ AUDIT = "const done = arguments[arguments.length - 1]; axe.run().then(found => d
 def pages(world: World, service: Service) -> dict[str, str]:
     """Return the address of the page in each state, with everything that it can show."""
     identity = {"brand_color": "#0f766e", "contact_phone": "+47 55 12 34 56", "website": "https://fjord.example"}
-    world.change(tables.organizations, world.org, **identity, guest_moves_until_hours=24)
+    world.change(tables.organizations, world.org, **identity, guest_move_until_hours=24)
     details = {"meeting_point": "At the boathouse.", "what_to_bring": '["A towel"]', "terms": "Children with an adult."}
     german = {"title": "Mit dem Seekajak durch den Fjord", "price_tiers": {"adult": "Jugendliche (10–15 Jahre)"}}
     details["translations"] = json.dumps({"de": german})

@@ -110,6 +110,24 @@ def test_both_parts_of_a_mail_have_place_equipment_and_terms(rich: Mails) -> Non
         assert "After that, 30% of what you paid is returned." in words(text)
 
 
+def test_both_parts_of_a_mail_say_until_when_the_page_takes_changes(rich: Mails) -> None:
+    world = rich.world
+    world.change(tables.organizations, world.org, guest_cancel_until_hours=48, guest_move_until_hours=72)
+    write_confirmation(rich)
+    for text in (rich.text(CONFIRMATION), visible(rich.html(CONFIRMATION))):
+        assert (
+            "You can cancel online until Tuesday 24 November 2026, 13:00. After that, please ask us."
+            " You can move the booking online until Monday 23 November 2026, 13:00."
+        ) in words(text)
+
+
+def test_a_mail_without_a_link_says_nothing_about_the_page(rich: Mails) -> None:
+    booking_id = write_confirmation(rich)
+    Operations(rich.world).cancel(booking_id)
+    rich.write()
+    assert "online" not in rich.text(CANCELLATION) + rich.html(CANCELLATION)
+
+
 def test_the_code_of_the_booking_is_a_picture_of_the_mail_itself(rich: Mails) -> None:
     write_confirmation(rich)
     pictures = [part for part in rich.read(CONFIRMATION).walk() if part.get_content_type() == "image/png"]

@@ -120,8 +120,10 @@ def test_an_unknown_slug_is_not_found(database: Database) -> None:
         ("contact_email", "hei@fjord.example", "hei@fjord.example"),
         ("contact_phone", "+47 55 12 34 56", "+47 55 12 34 56"),
         ("reply_to_email", "svar@fjord.example", "svar@fjord.example"),
-        ("guest_moves_until_hours", "48", 48),
-        ("guest_moves_until_hours", "", None),
+        ("guest_cancel_until_hours", "8784", 8784),
+        ("guest_cancel_until_hours", "", None),
+        ("guest_move_until_hours", "48", 48),
+        ("guest_move_until_hours", "", None),
     ],
 )
 def test_each_setting_is_set_and_read_back(world: World, key: str, text: str, value: Any) -> None:
@@ -179,7 +181,9 @@ def test_each_setting_is_set_and_read_back(world: World, key: str, text: str, va
         ("contact_phone", "call us"),
         ("contact_phone", "+47\n55"),
         ("reply_to_email", "a@b.example, c@d.example"),
-        ("guest_moves_until_hours", "-1"),
+        ("guest_cancel_until_hours", "8785"),
+        ("guest_cancel_until_hours", "never"),
+        ("guest_move_until_hours", "-1"),
         ("slug", "another"),
         ("id", "1"),
     ],

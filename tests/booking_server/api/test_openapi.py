@@ -136,6 +136,7 @@ CHANGELOG = [
     ("2026-11-28", "2026-09-09", False, "Additive: the type `issue` and the `balance` of a gift card's transactions"),
     ("2026-11-28", "2026-09-09", False, "Additive: `POST /bookings/{id}/guest` changes name, address, phone number"),
     ("2026-11-28", "2026-09-09", False, "Additive: `guests` instead of `seats` in `POST /holds`"),
+    ("2026-11-28", "2026-09-09", False, "Additive: `guest_until` of a booking's `cancellation`"),
 ]
 """API v1 section 9, and later additions."""
 

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.one_database
 def guest(api: Api) -> Guest:
     """Return a guest whose organization lets guests move until a day before the start."""
     world = api.world
-    world.change(tables.organizations, world.org, guest_moves_until_hours=24, brand_color="#facc15")
+    world.change(tables.organizations, world.org, guest_move_until_hours=24, brand_color="#facc15")
     experience = world.experience(
         address="Simadalsvegen 9",
         latitude=60.466,
@@ -230,10 +230,10 @@ def test_a_departure_of_another_experience_is_refused(guest: Guest) -> None:
 def test_guests_move_only_as_long_as_the_policy_lets_them(guest: Guest, clock: FixedClock) -> None:
     other, world = other_departure(guest), guest.api.world
     assert "Move to another time" in text_of(guest.open())
-    world.change(tables.organizations, world.org, guest_moves_until_hours=None)
+    world.change(tables.organizations, world.org, guest_move_until_hours=None)
     assert "Move to another time" not in text_of(guest.open())
     assert move(guest, other).status_code == 409
-    world.change(tables.organizations, world.org, guest_moves_until_hours=24)
+    world.change(tables.organizations, world.org, guest_move_until_hours=24)
     clock.advance(4 * DAY)
     assert "Move to another time" not in text_of(guest.open("/move"))
     assert move(guest, other).status_code == 409

@@ -275,6 +275,106 @@ def test_a_booking_that_has_begun_cannot_be_cancelled(guest: Guest, clock: Fixed
     assert guest.row["status"] == "confirmed"
 
 
+# Deadlines -------------------------------------------------------------------------------------------------------
+
+DEADLINES = {"guest_cancel_until_hours": 24, "guest_move_until_hours": 36}
+"""The departure of the fixture is on Monday 23 November at 13:00 in Oslo, in 48 hours."""
+CANCEL, MOVE = "Cancel this booking", "Move to another time"
+
+
+def set_deadlines(guest: Guest, **hours: int | None) -> None:
+    guest.api.world.change(tables.organizations, guest.api.world.org, **hours)
+
+
+def buttons(guest: Guest) -> list[str]:
+    shown = guest.open().text
+    return [name for name in (CANCEL, MOVE) if f">{name}</a>" in shown]
+
+
+@pytest.mark.parametrize(
+    ("locale", "cancel", "move"),
+    [
+        ("en", "You can cancel online until Sunday 22 November 2026, 13:00.", "Sunday 22 November 2026, 01:00."),
+        (
+            "de",
+            "Sie können bis Sonntag, 22. November 2026, 13:00 online stornieren.",
+            "22. November 2026, 01:00 online",
+        ),
+        ("fr", "Vous pouvez annuler en ligne jusqu’au dimanche 22 novembre 2026, 13:00.", "22 novembre 2026, 01:00."),
+        ("es", "Puede cancelar en línea hasta el domingo, 22 de noviembre de 2026, 13:00.", "noviembre de 2026, 1:00."),
+        ("it", "Può annullare online fino a domenica 22 novembre 2026, 13:00.", "22 novembre 2026, 01:00."),
+        ("nb", "Du kan avbestille på nettet frem til søndag 22. november 2026, 13:00.", "22. november 2026, 01:00."),
+    ],
+)
+def test_the_page_says_until_when_in_every_language(guest: Guest, locale: str, cancel: str, move: str) -> None:
+    set_deadlines(guest, **DEADLINES)
+    shown = text_of(guest.open(f"?lang={locale}"))
+    assert cancel in shown
+    assert move in shown
+
+
+def test_the_moment_is_in_the_zone_of_the_organization(guest: Guest) -> None:
+    set_deadlines(guest, **DEADLINES)
+    guest.api.world.change(tables.organizations, guest.api.world.org, timezone="America/New_York")
+    assert "You can cancel online until Sunday 22 November 2026, 07:00." in text_of(guest.open())
+
+
+def test_each_button_goes_at_its_own_deadline(guest: Guest, clock: FixedClock) -> None:
+    set_deadlines(guest, **DEADLINES)
+    clock.advance(12 * HOUR - 1)
+    assert buttons(guest) == [CANCEL, MOVE]
+    clock.advance(1)
+    assert buttons(guest) == [CANCEL]
+    clock.advance(12 * HOUR)
+    assert buttons(guest) == []
+    assert "You can cancel online until Sunday 22 November 2026, 13:00. After that, please ask us." in text_of(
+        guest.open("/cancel")
+    )
+    set_deadlines(guest, guest_cancel_until_hours=48, guest_move_until_hours=0)
+    assert buttons(guest) == [MOVE]
+
+
+def test_guests_who_may_not_cancel_are_asked_to_call(guest: Guest) -> None:
+    set_deadlines(guest, guest_cancel_until_hours=None)
+    assert buttons(guest) == []
+    assert "To cancel, please ask us." in text_of(guest.open())
+
+
+@pytest.mark.parametrize("page", ["cancel", "move"])
+def test_a_form_that_arrives_at_the_deadline_changes_nothing(guest: Guest, clock: FixedClock, page: str) -> None:
+    set_deadlines(guest, guest_cancel_until_hours=24, guest_move_until_hours=24)
+    world, before = guest.api.world, guest.row
+    other = world.departure(before["experience_id"], starts_at=clock() + 96 * HOUR)
+    clock.advance(24 * HOUR - 1)
+    assert "<form" in guest.open(f"/{page}").text
+    clock.advance(1)
+    response = guest.call("POST", f"{guest.path}/{page}?lang=de", data={"offer": "0", "departure": other})
+    assert (response.status_code, response.headers["content-type"]) == (409, "text/html; charset=utf-8")
+    shown = text_of(response)
+    assert "Das ist hier nicht mehr möglich. Es wurde nichts geändert." in shown
+    assert "bis Sonntag, 22. November 2026, 13:00" in shown
+    assert guest.row == before
+    assert "booking.cancelled" not in guest.api.event_types()
+
+
+@pytest.mark.parametrize("page", ["cancel", "move"])
+def test_a_deadline_that_passes_while_the_booking_is_locked_is_kept(
+    guest: Guest, clock: FixedClock, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    set_deadlines(guest, guest_cancel_until_hours=24, guest_move_until_hours=24)
+    other = guest.api.world.departure(guest.row["experience_id"], starts_at=clock() + 96 * HOUR)
+    clock.advance(24 * HOUR - 1)
+    before, lock = guest.row, bookings.lock
+
+    def wait_and_lock(*arguments: Any) -> Any:
+        clock.advance(1)
+        return lock(*arguments)
+
+    monkeypatch.setattr(bookings, "lock", wait_and_lock)
+    response = guest.call("POST", f"{guest.path}/{page}", data={"offer": "0", "departure": other})
+    assert (response.status_code, guest.row) == (409, before)
+
+
 def test_an_unpaid_booking_can_be_cancelled_too(guest: Guest) -> None:
     guest.api.world.change(
         tables.bookings, guest.booking["id"], status="pending", payment_method="card", payment_source="stripe",

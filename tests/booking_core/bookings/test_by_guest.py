@@ -1,0 +1,124 @@
+"""Cancelling and moving by the guest, until the deadlines of the organization. Staff has none."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.world.operations import Operations
+from support.world.world import DAY, HOUR, NOON, World
+
+from booking_core import bookings
+from booking_core.base.errors import Conflict
+
+START = NOON + 5 * DAY
+FAR = 4 * DAY // HOUR
+"""Hours before the start."""
+
+
+class Visit:
+    """A guest with a booking, and another departure to move to."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.ops = world, Operations(world)
+        experience = world.experience()
+        self.other = world.departure(experience, starts_at=START + DAY)
+        self.booking_id: str = self.ops.book(world.departure(experience, starts_at=START))["id"]
+
+    def cancel(self) -> Any:
+        return self.ops.act(lambda tx, actor: bookings.cancel_by_guest(tx, actor, self.booking_id))
+
+    def move(self) -> Any:
+        return self.ops.act(lambda tx, actor: bookings.move(tx, actor, self.booking_id, self.other))
+
+    def may(self) -> tuple[bool, bool]:
+        """Return whether the guest may cancel, and move."""
+        row = self.ops.act(lambda tx, actor: bookings.lock(tx, actor, self.booking_id)).row
+        return bookings.guest_may_cancel(self.ops.actor, row), bookings.guest_may_move(self.ops.actor, row)
+
+
+VERBS = {
+    "cancel": ("guest_cancel_until_hours", Visit.cancel, "cancellation"),
+    "move": ("guest_move_until_hours", Visit.move, "moves"),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    ("hours", "at", "reason"),
+    [
+        (24, START - DAY - 1, None),
+        (24, START - DAY, "too_late"),
+        (0, START - 1, None),
+        (0, START, "too_late"),
+        (FAR, NOON, None),
+        (FAR, NOON + DAY, "too_late"),
+        (None, NOON, "not_allowed"),
+    ],
+)
+def test_a_guest_acts_before_the_deadline_and_not_at_it(
+    new_world: Callable[..., World], verb: str, hours: int | None, at: int, reason: str | None
+) -> None:
+    setting, act, subject = VERBS[verb]
+    world = new_world(**{setting: hours})
+    visit = Visit(world)
+    world.clock.advance(at - NOON)
+    before = visit.ops.booking(visit.booking_id)
+    if reason is None:
+        act(visit)
+        assert visit.ops.booking(visit.booking_id) != before
+    else:
+        assert visit.ops.refusal(act, visit) == ("conflict", f"{subject}_{reason}")
+        assert visit.ops.booking(visit.booking_id) == before
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_refusal_names_the_moment_of_the_deadline(new_world: Callable[..., World], verb: str) -> None:
+    setting, act, _ = VERBS[verb]
+    visit = Visit(new_world(**{setting: 36}))
+    visit.world.clock.advance(4 * DAY)
+    with pytest.raises(Conflict, match=r"until 2026-11-25T01:00:00\+01:00\."):
+        act(visit)
+
+
+def test_hours_are_elapsed_time_over_a_change_of_the_clocks(new_world: Callable[..., World]) -> None:
+    world = new_world(guest_cancel_until_hours=24)
+    zone, organization = world.organization.zone, world.organization
+    start = zone.parse("2027-03-28T12:00:00")
+    until = organization.guest_cancels_until(start)
+    assert until is not None
+    assert zone.iso(until) == "2027-03-27T11:00:00+01:00"
+
+
+def test_each_deadline_is_of_its_own_setting(new_world: Callable[..., World]) -> None:
+    visit = Visit(new_world(guest_cancel_until_hours=48, guest_move_until_hours=24))
+    assert visit.may() == (True, True)
+    visit.world.clock.advance(3 * DAY)
+    assert visit.may() == (False, True)
+    visit.world.clock.advance(DAY)
+    assert visit.may() == (False, False)
+
+
+def test_guests_cancel_until_the_start_and_move_never_by_default(world: World) -> None:
+    assert Visit(world).may() == (True, False)
+
+
+def test_a_move_begins_the_deadlines_of_the_new_departure(new_world: Callable[..., World]) -> None:
+    visit = Visit(new_world(guest_cancel_until_hours=24, guest_move_until_hours=0))
+    visit.world.clock.advance(4 * DAY)
+    assert visit.ops.refusal(visit.cancel) == ("conflict", "cancellation_too_late")
+    visit.move()
+    assert visit.cancel()["status"] == "cancelled"
+
+
+def test_staff_cancels_and_moves_after_every_deadline(new_world: Callable[..., World]) -> None:
+    visit = Visit(new_world(guest_cancel_until_hours=None))
+    visit.world.clock.advance(5 * DAY - 1)
+    assert visit.ops.reschedule(visit.booking_id, visit.other)["departure"]["id"] == visit.other
+    assert visit.ops.cancel(visit.booking_id)["status"] == "cancelled"
+
+
+def test_a_cancelled_booking_is_refused_as_cancelled(world: World) -> None:
+    visit = Visit(world)
+    visit.cancel()
+    assert visit.ops.refusal(visit.cancel) == ("conflict", "booking_cancelled")
+    assert visit.may() == (False, False)
