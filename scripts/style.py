@@ -7,6 +7,7 @@
   the API. It asks no question, and pronouns instead of nouns ("who asks") have a small part of its words.
 - The name of a test is one short sentence, and the name of a module a noun of the specification.
 - A name in the product is the noun of its value: `rows` or `booking`, not `found` or `each`.
+- A public class of the product, or an alias of a type, has its name for itself.
 - A page has lines of 120 characters at most, except tables, commands and HTML.
 - No file holds a path of the machine it was written on or the host of a package index, or is a leftover.
 """
@@ -16,7 +17,7 @@ import os
 import re
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -53,6 +54,9 @@ ALLOWED_WORDS = frozenset(
     }
 )
 """Names of the API, of the command line's output and of the verifier's interface."""
+
+SHARED_NAMES = frozenset("Attempt BookingError Event Organization Ping PingData PreviousDeparture RateLimit".split())
+"""Types with two meanings, of which the SDK or the OpenAPI document has one: both are public."""
 
 TEST_WORDS_MAX = 12
 """The words of a test's name, without `test`: one sentence that is read at a glance in a list of failures."""
@@ -164,6 +168,23 @@ def empty_names(name: str, tree: ast.Module) -> Iterator[str]:
             yield f"{line}: {binding} says nothing about its value"
 
 
+def types(name: str, tree: ast.Module) -> set[str]:
+    """Return the public classes, and the aliases of types, of a module of the product."""
+    if not name.startswith(PRODUCT):
+        return set()
+    names = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and _is_type(node.value):
+            names.add(node.targets[0].id)
+    return {name for name in names if name[0].isupper() and not name.isupper()}
+
+
+def _is_type(value: ast.expr) -> bool:
+    """Return whether a value is a type: `dict[str, int]`, `A | B` or another name; `Annotated` declares a parameter."""
+    text = ast.unparse(value)
+    return isinstance(value, ast.Subscript | ast.BinOp | ast.Name) and not text.startswith(("Annotated[", "frozenset"))
+
+
 def names_of_tests(tree: ast.Module) -> Iterator[str]:
     """Yield the names of tests that are long, or that join two facts with a second "and"."""
     for node in definitions(tree):
@@ -193,6 +214,7 @@ def files(path: Path, content: bytes, places: list[bytes]) -> Iterator[str]:
 def problems() -> Iterator[str]:
     """Yield every problem of the tree as `file:line: problem`."""
     places, words, pronouns = places_of_this_machine(), Counter[str](), Counter[str]()
+    modules: dict[str, list[str]] = defaultdict(list)
     for path in tracked():
         name, content = path.relative_to(ROOT).as_posix(), path.read_bytes()
         found = list(files(path, content, places))
@@ -201,11 +223,16 @@ def problems() -> Iterator[str]:
             texts = list(docstrings(tree, path.stem))
             found += [*openings(texts), *names_of_tests(tree), *empty_names(name, tree)]
             spoken = [word for docstring in texts for word in docstring.words]
+            for type_name in types(name, tree):
+                modules[type_name].append(name)
             words[name.split("/")[0]] += len(spoken)
             pronouns[name.split("/")[0]] += sum(word in PRONOUNS for word in spoken)
         elif path.suffix == ".md" and name.startswith("docs/") and not GENERATED.search(name):
             found += lines_of_pages(content.decode())
         yield from (f"{name}:{problem}" for problem in found)
+    for type_name in sorted(modules.keys() | SHARED_NAMES):
+        if (len(modules[type_name]) > 1) != (type_name in SHARED_NAMES):
+            yield f"{type_name}: a type of {modules[type_name]}; SHARED_NAMES has those of two modules, and no others"
     for folder, count in pronouns.items():
         if 100 * count > PRONOUNS_PER_100_WORDS * words[folder]:
             yield f"{folder}: {100 * count / words[folder]:.2f} of 100 words in docstrings are {', '.join(PRONOUNS)}"

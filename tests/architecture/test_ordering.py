@@ -1,4 +1,4 @@
-"""The order of tests in a run of several processes."""
+"""The order of tests in a run of several processes, and the ids of their rows."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -49,3 +49,9 @@ def test_the_tests_of_a_slow_module_stay_together() -> None:
 @pytest.mark.parametrize("path", SLOW)
 def test_each_slow_module_exists(path: str) -> None:
     assert (ROOT / path).exists()
+
+
+@pytest.mark.parametrize("row", [object(), (object(),), {"a": [lambda: 0]}], ids=["object", "in tuple", "in dict"])
+def test_a_row_of_a_table_that_pytest_would_number_is_refused(pytestconfig: pytest.Config, row: object) -> None:
+    with pytest.raises(pytest.UsageError, match="the rows of row need ids"):
+        pytestconfig.hook.pytest_make_parametrize_id(config=pytestconfig, val=row, argname="row")
