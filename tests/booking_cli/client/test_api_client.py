@@ -186,12 +186,21 @@ def test_each_answer_has_its_exit_code_and_its_line(
     refused = booking("whoami", "-o", "json")
     assert (refused.refusal, refused.out) == ((exit_code, code), "")
     error = refused.error
-    assert set(error) <= {"code", "message", "status", "request_id", "hint", "exit_code", "details"}
+    assert set(error) - {"details"} == {"code", "message", "status", "request_id", "hint", "exit_code"}
     assert (error["status"], error["request_id"], error["exit_code"]) == (status, "req_canned", exit_code)
     assert hint is None or hint in error["hint"]
     plain = booking("whoami")
     assert plain.err.startswith("error: ")
     assert "request: req_canned" in plain.err.splitlines()
+
+
+def test_a_service_that_nobody_serves_exits_3(
+    booking: Booking, canned: Any, environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("booking_sdk._retries.BACKOFF_S", 0.0)
+    environment("BOOKING_BASE_URL", "http://127.0.0.1:1")
+    refused = booking("whoami", "-o", "json")
+    assert (refused.refusal, refused.error["exit_code"]) == ((ExitCode.NETWORK, "network_error"), 3)
 
 
 @pytest.mark.parametrize("command", ["whoami", "api GET me", "bookings list", "events tail --follow"])

@@ -72,15 +72,6 @@ def test_the_plain_key_is_easily_taken_by_a_script(fjord: Booking) -> None:
     assert re.fullmatch(r"svc_[0-9A-Za-z]{40}\n", fjord(*CREATE, "--fields", "key").out)
 
 
-def test_the_twenty_first_active_key_exits_7(fjord_on_both: Booking) -> None:
-    for _ in range(20):
-        create(fjord_on_both)
-    refused = fjord_on_both(*CREATE, "-o", "json")
-    assert (refused.code, refused.error["details"][0]["reason"]) == (7, "key_limit_reached")
-    assert fjord_on_both("keys", "rotate", find(fjord_on_both)[0]["id"]).code == 7
-    assert fjord_on_both("keys", "rotate", find(fjord_on_both)[0]["id"], "--overlap", "0").code == 0
-
-
 def test_a_revoked_key_stays_revoked(fjord_on_both: Booking) -> None:
     key = create(fjord_on_both)
     revoked = fjord_on_both("keys", "revoke", key["id"], "--yes", "-o", "json").json

@@ -292,12 +292,6 @@ def test_an_empty_list_of_profiles_says_how_to_begin(
     assert "There is no profile yet: booking login" in terminal("config", "list")[1]
 
 
-def test_who_is_logged_in_is_shown_as_the_api_shows_it(booking: Booking, shop: World) -> None:
-    shown = booking("whoami", "-o", "json").json
-    assert set(shown) == {"organization", "key"}
-    assert shown["organization"]["slug"] == shop.organization.slug
-
-
 def test_one_setting_is_printed_for_a_script(booking: Booking, environment: Environment) -> None:
     environment("BOOKING_BASE_URL", "http://127.0.0.1:9")
     environment("BOOKING_API_KEY", "svc_0123456789abcdef")
@@ -307,8 +301,3 @@ def test_one_setting_is_printed_for_a_script(booking: Booking, environment: Envi
     shown = booking("config", "get", "base_url", "-o", "json").json
     assert shown == {"setting": "base_url", "value": "http://127.0.0.1:9", "origin": "BOOKING_BASE_URL"}
     assert booking("config", "get", "organization", "-o", "json").refusal == (1, "not_set")
-
-
-def test_the_path_of_the_profiles_is_printed(booking: Booking, tmp_path: Path) -> None:
-    path = tmp_path / "config" / "config.toml"
-    assert booking("config", "get", "config_file").out == f"{path}\n"

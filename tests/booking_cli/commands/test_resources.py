@@ -271,17 +271,6 @@ def test_the_refusal_of_a_private_endpoint_shows_the_command_for_it(booking: Boo
     assert "booking webhooks listen" in refused.error["hint"]
 
 
-def test_staff_confirms_and_moves_a_booking(booking: Booking, shop: World, departure: str) -> None:
-    other = shop.departure(shop.experience(), starts_at=shop.clock() + 9 * DAY)
-    pending = Operations(shop).check_out(departure)["id"]
-    assert booking("bookings", "get", pending, "--fields", "status").out == "pending\n"
-    assert booking("bookings", "confirm", pending, "-o", "json").json["status"] == "confirmed"
-    moved = booking("bookings", "reschedule", pending.upper(), "--departure", other, "-o", "json")
-    assert moved.json["departure"]["id"] == other
-    events = booking("events", "list", "--resource-id", pending, "--order", "asc", "--fields", "type").out.split()
-    assert events == ["booking.created", "booking.confirmed", "booking.rescheduled"]
-
-
 @pytest.mark.parametrize(
     ("wanted", "message"), [(UNKNOWN, "There is no such departure."), ("nowhere", "There is no departure 'nowhere'.")]
 )
@@ -424,14 +413,3 @@ def following(process: Process, *argv: str, **settings: Any) -> Iterator[IO[str]
         follower.send_signal(signal.SIGINT)
         follower.communicate()
     assert follower.returncode == ExitCode.INTERRUPTED
-
-
-def test_a_reader_that_goes_away_is_no_error(booking: Booking, shop: World, departure: str, process: Process) -> None:
-    book(booking, departure)
-    for argv in (
-        *(("events", "list", "-o", "jsonl"), ("bookings", "list"), ("whoami",), ("api", "GET", "me")),
-        *(("webhooks", "trigger", "ping"), ("webhooks", "sign", __file__)),
-    ):
-        with process(*argv) as started:
-            started.stdout.close()
-            assert (started.stderr.read(), started.wait()) == ("", 0)

@@ -6,13 +6,12 @@ import signal
 from typing import Any
 
 import pytest
-from support.serving.commands import Booking, Environment, OnTerminal, Process, RecordedTerminal
+from support.serving.commands import Booking, OnTerminal, Process, RecordedTerminal
 from support.world.hooks import CARD, Hooks
 
 from booking_cli.framework import event_types
 from booking_cli.main import main
 from booking_core.base.clock import HOUR, MINUTE, SECOND
-from booking_core.models.scopes import Scope
 from booking_core.models.webhooks import AttemptError
 
 URL = "https://127.0.0.1:8443/hook"
@@ -189,18 +188,6 @@ def test_a_watch_tells_of_each_change_until_it_is_interrupted(booking: Booking, 
 
 
 # Refusals --------------------------------------------------------------------------------------------------------
-
-
-def test_what_the_service_refuses_has_the_exit_code_of_its_kind(
-    booking: Booking, hooks: Hooks, environment: Environment
-) -> None:
-    assert booking("webhooks", "create", "--url", "ftp://x", "--event", "booking.created").code == 8
-    assert booking(*CREATE, "--event", "ping").code == 8
-    for _ in range(10):
-        create(booking)
-    assert booking(*CREATE).code == 7
-    environment("BOOKING_API_KEY", hooks.world.key(Scope.WEBHOOKS_MANAGE))
-    assert booking(*CREATE).code == 5
 
 
 # On a terminal ---------------------------------------------------------------------------------------------------
