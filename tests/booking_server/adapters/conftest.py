@@ -168,12 +168,13 @@ def keep_answering(call: Call) -> None:
 
 
 @pytest.fixture
-def receive() -> Iterator[Callable[..., Receiver]]:
-    """Start a receiver with a function, or with the bytes of its response."""
+def receive(authority: "Authority") -> Iterator[Callable[..., Receiver]]:
+    """Start a receiver with a function, or with the bytes of its response; `https` brings a certificate of HOST."""
     started: list[Receiver] = []
 
-    def start(handle: Handle | bytes = keep_answering, **options: Any) -> Receiver:
-        started.append(Receiver(answer(handle) if isinstance(handle, bytes) else handle, **options))
+    def start(handle: Handle | bytes = keep_answering, scheme: str = "http", **options: Any) -> Receiver:
+        certified = {"tls": authority.server(HOST)} if scheme == "https" else {}
+        started.append(Receiver(answer(handle) if isinstance(handle, bytes) else handle, **certified | options))
         return started[-1]
 
     yield start

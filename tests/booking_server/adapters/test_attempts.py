@@ -119,34 +119,6 @@ def test_each_request_to_a_faulty_receiver_is_its_own_attempt(
     assert {row["error"] for row in rows.values()} == {None, "http_status", "protocol_error"}
 
 
-def test_a_lost_request_waits_like_any_failed_attempt(hooks: Hooks, settings: Any, receive: Any) -> None:
-    def handle(call: Any) -> None:
-        first = call.read()
-        call.send(OK)
-        if b"Connection: close" not in first:
-            call.read()
-
-    receiver = receive(handle)
-    hooks.endpoint(url=receiver.url())
-    hooks.publish()
-    configured = settings(secret_key=SECRET)
-
-    async def main() -> None:
-        sender = WebhookSender(configured)
-        worker = Worker(configured, hooks.database, hooks.world.installation, sender)
-        await worker.run_once()
-        hooks.publish()
-        await worker.run_once()
-        await sender.close()
-
-    asyncio.run(main())
-    first, second = hooks.deliveries()
-    assert (first["status"], second["status"], second["attempt_count"]) == ("succeeded", "queued", 1)
-    assert (second["last_error"], second["last_response_status"]) == ("protocol_error", None)
-    assert 60_000_000 <= second["next_attempt_at"] - hooks.world.clock.at <= 63_000_000
-    assert len(receiver.requests) == 2
-
-
 @pytest.mark.parametrize("status", [200, 500])
 def test_the_response_of_a_receiver_is_in_the_log(hooks: Hooks, settings: Any, receive: Any, status: int) -> None:
     said, excerpt = b"a\0b\x07\xff\xfe" + "🛶".encode() * 2000, "a\ufffdb\ufffd\ufffd\ufffd" + "🛶" * 1018
@@ -159,13 +131,6 @@ def test_the_response_of_a_receiver_is_in_the_log(hooks: Hooks, settings: Any, r
 
     hooks.endpoint(url=receive(handle).url())
     hooks.publish()
-    configured = settings(secret_key=SECRET)
-
-    async def main() -> None:
-        sender = WebhookSender(configured)
-        await Worker(configured, hooks.database, hooks.world.installation, sender).run_once()
-        await sender.close()
-
-    asyncio.run(main())
-    (attempt,) = hooks.attempts()
+    settle(hooks, settings(secret_key=SECRET))
+    attempt = hooks.attempts()[0]
     assert (attempt["response_status"], attempt["response_excerpt"]) == (status, excerpt)

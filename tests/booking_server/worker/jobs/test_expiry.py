@@ -243,23 +243,6 @@ def test_an_interrupted_cancellation_is_finished(ops: Operations, monkeypatch: p
     assert {row["cancel_reason"] for row in world.rows(tables.bookings)} == {"admin"}
 
 
-def test_a_task_that_fails_on_a_row_does_not_stop_the_others(ops: Operations, caplog: pytest.LogCaptureFixture) -> None:
-    """A departure has too few seats taken: returning a seat fails at every turn."""
-    world = ops.world
-    wrong, other = (world.departure(world.experience(min_participants=6), seats=20) for _ in range(2))
-    ops.check_out(wrong)
-    world.change(tables.departures, wrong, seats_taken=0, starts_at=world.clock() + 9 * DAY)
-    booked = ops.book(other)
-    world.clock.advance(2 * DAY)
-    turn(make_job(ops))
-    assert "cannot be processed and is parked" in caplog.text
-    assert ops.booking(booked["id"])["cancel_reason"] == "min_participants"
-    world.change(tables.departures, wrong, seats_taken=1)
-    world.clock.advance(MINUTE)
-    turn(make_job(ops))  # leaves nothing due for the next test, since the database is shared
-    assert ops.taken(wrong) == 0
-
-
 # Keys that expire ------------------------------------------------------------------------------------------------
 
 
@@ -299,10 +282,3 @@ def test_no_warning_for_keys_that_are_expired_revoked_or_permanent(
     without_mail.key(expires_at=soon)
     turn(make_job(ops))
     assert warned(world) == warned(without_mail) == []
-
-
-def test_more_keys_than_a_batch_are_all_warned_of(ops: Operations) -> None:
-    for _ in range(60):
-        ops.world.key(expires_at=ops.world.clock() + DAY)
-    turn(make_job(ops))
-    assert len(warned(ops.world)) == 60
