@@ -27,10 +27,6 @@ def requirements(folder: str) -> list[tuple[str, str]]:
     return [(match["name"].lower(), match["version"].strip()) for match in matches if match]
 
 
-def test_all_carry_one_version() -> None:
-    assert len({project(folder)["version"] for folder in FOLDERS}) == 1
-
-
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_distribution_is_called_what_its_package_is_called(folder: str) -> None:
     assert project(folder)["name"] == folder.replace("_", "-")

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import respx
 from sdk_support.blocking import warned
-from sdk_support.routed import DROPPED, KEY, OK, REFUSED, TIMED_OUT, URL, ClientOf, Clients, WireOf, answered, as_json
+from sdk_support.routed import DROPPED, KEY, OK, URL, ClientOf, Clients, WireOf, answered, as_json
 
 import booking_sdk
 from booking_sdk import (
@@ -215,27 +215,6 @@ def test_rate_limit_without_headers_is_none(headers: dict[str, str], wire: WireO
     assert meta(client.bookings.get("1")).rate_limit is None
 
 
-def test_the_body_and_the_key_are_the_same_in_every_attempt(wire: WireOf) -> None:
-    service = wire([DROPPED, answered(503, "service_unavailable", retry_after="2"), as_json(BOOKING)])
-    service.client().bookings.cancel("1", reason="ill")
-    assert [request.content for request in service.requests] == [b'{"reason":"ill"}'] * 3
-    (key,) = {request.headers["idempotency-key"] for request in service.requests}
-    assert key.startswith("sdk-")
-    assert service.clock.sleeps == [0.25, 2]
-
-
-@pytest.mark.parametrize(
-    ("outcome", "kind"), [(DROPPED, APIConnectionError), (REFUSED, APIConnectionError), (TIMED_OUT, APITimeoutError)]
-)
-def test_transport_exceptions_become_sdk_errors(outcome: Any, kind: type[APIConnectionError], wire: WireOf) -> None:
-    service = wire([outcome])
-    with pytest.raises(kind) as caught:
-        service.client().me()
-    assert len(service.requests) == 3
-    assert type(caught.value) is kind
-    assert caught.value.__context__ is None
-
-
 INVALID_LOCATIONS = ("https://a.example.com/\x1b[2J", "http://[::1", "https://a.example.com:port/")
 
 
@@ -262,33 +241,6 @@ def test_exceptions_that_are_not_httpx_s(respx_mock: respx.MockRouter, connect: 
         connect().bookings.cancel("1")
     assert caught.value.maybe_executed
     assert "svc_secret" not in str(caught.value)
-
-
-class Dripping(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """A response that never ends, and never pauses long enough to time out."""
-
-    def __init__(self, clock: list[float]) -> None:
-        self.clock = clock
-
-    def __iter__(self) -> Any:
-        while True:
-            self.clock[0] += 1
-            yield b" "
-
-    async def __aiter__(self) -> Any:
-        for chunk in self:
-            yield chunk
-
-
-def test_an_answer_that_drips_is_given_up(
-    respx_mock: respx.MockRouter, connect: Clients, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = [0.0]
-    monkeypatch.setattr(_attempt_timeout.time, "monotonic", lambda: clock[0])
-    respx_mock.get(ME).mock(httpx.Response(200, stream=Dripping(clock)))
-    with pytest.raises(APITimeoutError):
-        connect(max_retries=0).me()
-    assert clock[0] == 31
 
 
 def test_timeouts_reach_the_transport(wire: WireOf) -> None:

@@ -32,7 +32,3 @@ def test_one_module_names_private_parts_of_a_pool() -> None:
     names = re.compile(rf"\bpool\.(?:{'|'.join(PARTS)})\b")
     users = [path.name for path in FOLDER.rglob("*.py") if re.search(names, path.read_text(encoding="utf-8"))]
     assert users == ["_httpcore_pools.py"]
-
-
-def test_the_metadata_has_a_highest_release_of_httpcore() -> None:
-    assert '"httpcore>=1.0.3,<1.1"' in (FOLDER / "pyproject.toml").read_text(encoding="utf-8")
