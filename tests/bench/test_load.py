@@ -45,6 +45,7 @@ def test_a_crowd_sends_each_of_its_requests_once(server: Server) -> None:
     assert 0 < result.last_ms < 30_000
 
 
+@pytest.mark.exhaustive
 def test_an_open_loop_sends_at_its_rate(server: Server) -> None:
     plan = Plan(server.port, [Request("POST", "/", body="{}")], 4, 0.0, 0.2, rate=100.0)
     result = asyncio.run(drive(plan))

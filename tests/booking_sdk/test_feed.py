@@ -193,6 +193,7 @@ def test_a_service_that_is_away_is_waited_for(on_wire: OnWire, caplog: pytest.Lo
     assert len(caplog.records) == 1
 
 
+@pytest.mark.exhaustive(but="sync")
 def test_backoff_of_a_feed_is_at_most_a_minute(on_wire: OnWire) -> None:
     wire, feed = on_wire([*[DROPPED] * 1200, page(1, resume="c1")], max_retries=0)
     assert taken(feed, 1) == [1]

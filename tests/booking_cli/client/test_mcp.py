@@ -238,6 +238,7 @@ def test_a_person_confirms_a_larger_party_and_a_cancellation(agent: Agent, booke
     assert len(agent.questions) == 2
 
 
+@pytest.mark.exhaustive(but="no")
 @pytest.mark.parametrize("answer", [{"confirmed": False}, "decline", "cancel"], ids=["no", "decline", "cancel"])
 def test_a_person_who_does_not_confirm_keeps_everything(
     agent: Agent, api: FakeBookingAPI, departure: Departure, booked: Any, answer: Any
@@ -352,6 +353,7 @@ def test_the_command_serves_on_stdin_and_stdout() -> None:
     assert asyncio.run(session()) == READING
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("shop")
 def test_the_command_serves_on_a_port() -> None:
     port = free_port()

@@ -88,6 +88,7 @@ def is_public(text: str) -> bool:
 # The tables ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("bits", "text", "expected"), [(32, text_v4, expected_v4), (128, text_v6, expected_v6)])
 def test_every_16_of_an_address_matches_the_registries(
     bits: int, text: Callable[[int], str], expected: Callable[[int], bool]

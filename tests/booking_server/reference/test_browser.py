@@ -128,6 +128,7 @@ def test_the_reference_shows_every_operation_and_every_webhook(browser: Browser)
     assert links == operations + len(document["webhooks"])
 
 
+@pytest.mark.exhaustive
 def test_a_booking_has_the_entered_key_and_a_generated_idempotency_key(browser: Browser, world: World) -> None:
     departure = world.departure(world.experience(), starts_at=world.clock() + 100 * HOUR)
     browser.open("/docs")
@@ -150,6 +151,7 @@ def test_a_booking_has_the_entered_key_and_a_generated_idempotency_key(browser: 
     assert browser.driver.execute_script(stored) == [0, 0, ""]  # the key is forgotten when the page is left
 
 
+@pytest.mark.exhaustive(but="desktop")
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
 def test_the_index_fits_every_window_and_follows_the_color_scheme(browser: Browser, size: tuple[int, int]) -> None:
     show(browser.driver, size)
@@ -157,6 +159,7 @@ def test_the_index_fits_every_window_and_follows_the_color_scheme(browser: Brows
     fits_in_both_color_schemes(browser, f"index_{size[0]}")
 
 
+@pytest.mark.exhaustive
 def test_an_address_of_a_guide_shows_it_on_a_desktop(browser: Browser) -> None:
     browser.open("/docs#guide-errors")
     wait_until_shown(browser, "#guide-errors")

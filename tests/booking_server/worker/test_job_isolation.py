@@ -359,7 +359,7 @@ def test_a_failing_row_is_parked_until_it_is_repaired(
     assert neighbours.left(case, neighbours.large) == []
 
 
-@pytest.mark.exhaustive(but="postgresql")
+@pytest.mark.exhaustive(but=("postgresql-abandon_checkouts", "postgresql-send_mails"))
 @pytest.mark.usefixtures("postgresql_only")
 @pytest.mark.parametrize("name", SWEEPS)
 def test_a_locked_row_is_passed_over_and_not_parked(neighbours: Neighbours, name: str) -> None:
@@ -558,7 +558,7 @@ def affordable(plans: Sequence[Plan], url: str) -> None:
         assert plan.cost < (2_000 if databases.is_sqlite(url) else 100), str(plan)
 
 
-@pytest.mark.exhaustive(but="postgresql")
+@pytest.mark.exhaustive(but=("postgresql-abandon_checkouts", "postgresql-send_mails"))
 @pytest.mark.parametrize("name", SWEEPS)
 def test_finding_a_row_costs_nothing_for_the_backlog_of_another_organization(neighbours: Neighbours, name: str) -> None:
     neighbours.fill(SWEEPS[name], 5_000)
@@ -569,6 +569,7 @@ def test_finding_a_row_costs_nothing_for_the_backlog_of_another_organization(nei
         affordable(explained(lambda tx: work.find(tx, neighbours.small.org, after=None, limit=50)), neighbours.url)
 
 
+@pytest.mark.exhaustive(but=("sqlite-events", "postgresql-events"))
 @pytest.mark.parametrize("name", PURGES)
 def test_a_purge_costs_nothing_for_the_rows_of_another_organization(neighbours: Neighbours, name: str) -> None:
     neighbours.fill(PURGES[name], 5_000)
