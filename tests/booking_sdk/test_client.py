@@ -243,6 +243,33 @@ def test_exceptions_that_are_not_httpx_s(respx_mock: respx.MockRouter, connect: 
     assert "svc_secret" not in str(caught.value)
 
 
+class Dripping(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A response that never ends, and never pauses long enough to time out."""
+
+    def __init__(self, clock: list[float]) -> None:
+        self.clock = clock
+
+    def __iter__(self) -> Any:
+        while True:
+            self.clock[0] += 1
+            yield b" "
+
+    async def __aiter__(self) -> Any:
+        for chunk in self:
+            yield chunk
+
+
+def test_an_answer_that_drips_is_given_up(
+    respx_mock: respx.MockRouter, connect: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(_attempt_timeout.time, "monotonic", lambda: clock[0])
+    respx_mock.get(ME).mock(httpx.Response(200, stream=Dripping(clock)))
+    with pytest.raises(APITimeoutError):
+        connect(max_retries=0).me()
+    assert clock[0] == 31
+
+
 def test_timeouts_reach_the_transport(wire: WireOf) -> None:
     service = wire([OK])
     client = service.client(timeout=Timeout(20, connect=2))

@@ -16,7 +16,6 @@ import pytest
 import booking_sdk
 import booking_sdk.testing
 import webhook_verify
-from booking_core.models.limits import API_VERSION
 
 FOLDER = Path(booking_sdk.__file__).parent
 MODULES = sorted(FOLDER.rglob("*.py"))
@@ -226,8 +225,3 @@ def test_the_guide_names_each_package_that_is_installed() -> None:
     guide = (FOLDER / "README.md").read_text(encoding="utf-8")
     (sentence,) = re.findall(r"^pip installs it with .*", guide, re.MULTILINE)
     assert all(name in sentence for name in installed)
-
-
-def test_all_distributions_carry_one_version() -> None:
-    assert booking_sdk.__version__ == importlib.metadata.version("booking-sdk")
-    assert booking_sdk.API_VERSION == API_VERSION

@@ -57,39 +57,24 @@ def test_what_could_be_meant_in_two_ways_is_refused(text: str, currency: str, sa
 
 
 @pytest.mark.parametrize(
-    ("text", "open_minor", "currency"),
+    ("open_minor", "currency", "unclear", "clear"),
     [
-        ("290", 29_000, "NOK"),
-        ("290 NOK", 29_000, "NOK"),
-        ("289", 29_000, "NOK"),
-        ("1", 29_000, "NOK"),
-        ("290", 290_000, "KWD"),
-        ("2899", 290_000, "KWD"),
+        (29_000, "NOK", ("290", "290 NOK", "289", "1"), ("291", "29000", "290.00", "2.90", "0")),
+        (290_000, "KWD", ("290", "2899"), ("2900", "0.290")),
+        (25_000, "CLP", (), ("1",)),
     ],
 )
-def test_an_amount_that_looks_like_major_units_needs_an_answer(text: str, open_minor: int, currency: str) -> None:
-    cli, minor = Cli(), parse_amount(text, currency)
-    with pytest.raises(Question):
-        amounts.require_intended(cli, text, minor, open_minor, currency)
-    cli.options.yes = True
-    amounts.require_intended(cli, text, minor, open_minor, currency)
-
-
-@pytest.mark.parametrize(
-    ("text", "open_minor", "currency"),
-    [
-        ("291", 29_000, "NOK"),
-        ("29000", 29_000, "NOK"),
-        ("290.00", 29_000, "NOK"),
-        ("2.90", 29_000, "NOK"),
-        ("0", 29_000, "NOK"),
-        ("2900", 290_000, "KWD"),
-        ("0.290", 290_000, "KWD"),
-        ("1", 25_000, "CLP"),
-    ],
-)
-def test_an_amount_with_one_likely_reading_needs_no_answer(text: str, open_minor: int, currency: str) -> None:
-    amounts.require_intended(Cli(), text, parse_amount(text, currency), open_minor, currency)
+def test_an_amount_that_looks_like_major_units_needs_an_answer(
+    open_minor: int, currency: str, unclear: tuple[str, ...], clear: tuple[str, ...]
+) -> None:
+    cli, sure = Cli(), Cli()
+    sure.options.yes = True
+    for text in unclear:
+        with pytest.raises(Question):
+            amounts.require_intended(cli, text, parse_amount(text, currency), open_minor, currency)
+        amounts.require_intended(sure, text, parse_amount(text, currency), open_minor, currency)
+    for text in clear:
+        amounts.require_intended(cli, text, parse_amount(text, currency), open_minor, currency)
 
 
 def test_a_question_has_both_readings_and_how_to_write_the_other_one() -> None:

@@ -56,8 +56,6 @@ class Case:
     waiting: str
     """The condition of rows that are not processed."""
     fill: Fill
-    verb: str = "UPDATE"
-    """The write that processes a row."""
 
 
 # Rows ------------------------------------------------------------------------------------------------------------
@@ -282,15 +280,6 @@ def neighbours(fresh_database_url: str) -> Iterator[Neighbours]:
     database.close()
 
 
-class NoMailer:
-    """A mail server that no test calls."""
-
-    delivers = True
-
-    async def send(self, mails: Sequence[ClaimedMail], report: MailReport) -> None:
-        raise NotImplementedError
-
-
 def jobs_of(neighbours: Neighbours) -> list[Job]:
     settings = Settings(database_url=neighbours.url, smtp_url="smtp://127.0.0.1:1", guest_retention_days=30)
     return periodic_jobs(settings, neighbours.database, neighbours.small.installation)
@@ -341,7 +330,7 @@ def test_a_failing_row_is_parked_until_it_is_repaired(
     case = SWEEPS[name]
     neighbours.fill(case, 20)
     bad = neighbours.left(case, neighbours.large)[0]
-    neighbours.break_row(case, bad, case.verb)
+    neighbours.break_row(case, bad)
     sweep = sweeps_of(jobs_of(neighbours))[name]
     for _ in range(3):
         turn(sweep, batches=40)

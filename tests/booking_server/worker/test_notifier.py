@@ -70,15 +70,6 @@ def with_listener(database: Database, act: Callable[[Notify, Listener], Awaitabl
     asyncio.run(run())
 
 
-def test_a_notification_is_received(database: Database) -> None:
-    async def act(notify: Notify, listener: Listener) -> None:
-        for _ in range(3):
-            notify()
-            await listener.wait()
-
-    with_listener(database, act)
-
-
 def test_many_commits_send_one_notification(database: Database) -> None:
     async def act(notify: Notify, listener: Listener) -> None:
         before = listener.count

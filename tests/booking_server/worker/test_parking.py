@@ -2,19 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from support.world.hooks import Hooks
-from support.world.world import SECRET, FixedClock, make_world
+from support.world.world import SECRET, FixedClock, World, make_world
 
 from booking_core import webhooks
 from booking_core.base.clock import MINUTE
 from booking_core.base.errors import Unavailable
 from booking_core.base.settings import Settings
 from booking_core.db import tables
-from booking_core.db.engine import Database
 from booking_core.models.webhooks import AttemptError
 from booking_core.upkeep import doctor
 from booking_core.webhooks import ClaimedDelivery
@@ -24,23 +22,16 @@ UNRECORDED = "the result of every delivery can be recorded"
 
 
 @pytest.fixture
-def database(fresh_database_url: str, clock: FixedClock) -> Iterator[Database]:
-    opened = Database(fresh_database_url, clock=clock)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def sound(database: Database, clock: FixedClock) -> Hooks:
-    hooks = Hooks(make_world(database, clock))
+def sound(alone: World) -> Hooks:
+    hooks = Hooks(alone)
     hooks.endpoint()
     return hooks
 
 
 @pytest.fixture
-def broken(database: Database, clock: FixedClock) -> Hooks:
+def broken(alone: World, clock: FixedClock) -> Hooks:
     """An organization whose dead deliveries cannot be published: its time zone is unknown."""
-    hooks = Hooks(make_world(database, clock))
+    hooks = Hooks(make_world(alone.database, clock))
     hooks.endpoint()
     hooks.publish()
     (row,) = hooks.claim()
@@ -51,9 +42,9 @@ def broken(database: Database, clock: FixedClock) -> Hooks:
 
 
 @pytest.fixture
-def queue(database: Database, sound: Hooks) -> DeliveryQueue:
-    settings = Settings(database_url=str(database.url), secret_key=SECRET)
-    return DeliveryQueue(settings, database, sound.world.installation)
+def queue(alone: World) -> DeliveryQueue:
+    settings = Settings(database_url=str(alone.database.url), secret_key=SECRET)
+    return DeliveryQueue(settings, alone.database, alone.installation)
 
 
 def work_off(queue: DeliveryQueue, hooks: Hooks) -> list[ClaimedDelivery]:
@@ -69,8 +60,8 @@ def work_off(queue: DeliveryQueue, hooks: Hooks) -> list[ClaimedDelivery]:
     return asyncio.run(work())
 
 
-def unrecorded(database: Database) -> list[str]:
-    found = database.read(doctor.examine)
+def unrecorded(hooks: Hooks) -> list[str]:
+    found = hooks.database.read(doctor.examine)
     return [each.subject for each in found if each.invariant == UNRECORDED]
 
 
@@ -101,22 +92,22 @@ def test_an_endpoint_with_a_parked_result_rests_for_a_minute(
 
 
 def test_an_unrescuable_lease_is_postponed_and_reported_by_the_doctor(
-    queue: DeliveryQueue, database: Database, sound: Hooks, broken: Hooks, clock: FixedClock
+    queue: DeliveryQueue, sound: Hooks, broken: Hooks, clock: FixedClock
 ) -> None:
     sound.publish(times=3)
     claimed = sound.claim()  # by a worker that then dies
     (bad,) = [each.delivery_id for each in claimed if each.organization_id == broken.world.org]
     broken.world.change(tables.deliveries, bad, lost_leases=2)  # the next expired lease counts as the sixth failure
     clock.advance(MINUTE)
-    assert unrecorded(database) == []
+    assert unrecorded(sound) == []
     work_off(queue, sound)
-    assert unrecorded(database) == [bad]
+    assert unrecorded(sound) == [bad]
     assert {row["attempt_count"] for row in sound.deliveries()} == {1}
     broken.world.change(tables.organizations, broken.world.org, timezone="Europe/Oslo")
     clock.advance(11 * MINUTE)
     work_off(queue, sound)
     assert broken.deliveries()[0]["status"] == "dead"
-    assert unrecorded(database) == []
+    assert unrecorded(sound) == []
 
 
 def test_a_result_that_waits_for_a_lock_is_kept_for_three_turns(
