@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
+from mcp.server.mcpserver.tools import base
 from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, ElicitResult
 from support.serving import serving
@@ -86,6 +87,22 @@ class Agent:
     def book(self, hold_id: str, **over: Any) -> Any:
         order = {"hold_id": hold_id, "guests": PARTY, "customer": GUEST, "payment": "external_paid"}
         return self.result("book", **order | over)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def schemas_once() -> Iterator[None]:
+    """Derive the schema of each tool once, which takes most of the time of a server that serves one call."""
+    derive, derived = base.func_metadata, dict[Any, Any]()
+
+    def once(function: Any, **options: Any) -> Any:
+        key = getattr(function, "__wrapped__", function)
+        if key not in derived:
+            derived[key] = derive(function, **options)
+        return derived[key]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(base, "func_metadata", once)
+        yield
 
 
 @pytest.fixture
