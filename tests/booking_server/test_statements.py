@@ -6,18 +6,15 @@ from typing import Any
 import orjson
 import pytest
 from support.api.api import Api, booking_body
-from support.world.resources import LISTINGS
-from support.world.world import World
+from support.world.resources import LISTINGS, Listing
+from support.world.world import NOON, World
 
 from booking_core import bookings
 from booking_core.bookings import CreateRequest
-from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.bookings import BookingCreate
 from booking_core.organizations import keys
 from booking_core.records.idempotency import Answer, Once
-
-LISTS = tuple(listing.path for listing in LISTINGS)
 
 
 @pytest.fixture
@@ -42,42 +39,20 @@ def test_asking_who_one_is_takes_the_look_up_of_the_key(api: Api, cost: Callable
     assert cost(api.get, "/me") == 1
 
 
-@pytest.mark.parametrize("path", LISTS)
-def test_a_page_takes_the_look_up_of_the_key_and_one_more(
-    api: Api, departure: str, cost: Callable[..., int], path: str
+@pytest.mark.parametrize("listing", LISTINGS, ids=lambda listing: listing.name)
+def test_a_page_or_a_row_takes_the_look_up_of_the_key_and_one_more(
+    api: Api, cost: Callable[..., int], listing: Listing, shared_database_url: str
 ) -> None:
-    for _ in range(3):
-        api.book(departure)
-    assert cost(api.get, path) == 2
-    assert cost(api.get, path, limit=100, order="asc") == 2
-    cursor = api.get("/events", limit=1).json()["next_cursor"]
-    assert cost(api.get, "/events", starting_after=cursor) == 2
-
-
-def test_one_resource_takes_the_look_up_of_the_key_and_one_more(
-    api: Api, departure: str, cost: Callable[..., int]
-) -> None:
-    booking = api.book(departure).json()
-    event, customer = api.get("/events").json()["data"][0], api.get("/customers").json()["data"][0]
-    card = api.world.insert(
-        tables.gift_cards, code_hash="x", code_sealed="x", currency="NOK", initial_minor=1, balance_minor=1,
-        created_at=0, updated_at=0,
-    )  # fmt: skip
-    for path in (
-        f"/bookings/{booking['id']}",
-        f"/departures/{departure}",
-        f"/experiences/{booking['experience']['id']}",
-        f"/customers/{customer['id']}",
-        f"/gift-cards/{card}",
-        f"/events/{event['id']}",
-    ):
-        assert cost(api.get, path) == 2, path
+    first, *_ = listing.filled(api.world, shared_database_url, [NOON, NOON + 1, NOON + 2])
+    assert cost(api.get, listing.path) == cost(api.get, f"{listing.path}/{first}") == 2
+    page = api.get(listing.path, limit=2, order="asc").json()
+    assert cost(api.get, listing.path, limit=100, order="asc", starting_after=page["next_cursor"]) == 2
 
 
 def test_availability_takes_two_however_wide(api: Api, departure: str, cost: Callable[..., int]) -> None:
     assert cost(api.get, "/availability", **{"from": "2026-11-20"}) == 2
     assert cost(api.get, "/availability", **{"from": "2026-11-20", "to": "2027-02-20"}) == 2
-    assert cost(api.get, "/departures", date="2026-11-23") == 2
+    assert cost(api.get, "/departures", date="2026-11-23") == cost(api.get, f"/departures/{departure}") == 2
 
 
 def test_a_booking_takes_six_on_postgresql(api: Api, departure: str, cost: Callable[..., int]) -> None:

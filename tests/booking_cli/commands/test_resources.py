@@ -1,6 +1,7 @@
 """The commands that read and write over HTTP, against the running service on both databases."""
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -51,11 +52,7 @@ def test_experiences_are_listed_and_shown_as_the_api_shows_them(booking: Booking
 
 @pytest.mark.parametrize("listing", LISTINGS, ids=lambda listing: listing.name)
 def test_list_and_get_print_the_rows_of_the_table(booking: Booking, shop: World, listing: Listing) -> None:
-    ids = [
-        shop.insert(listing.table, **{name: value for name, value in row.items() if name != "organization_id"})
-        for row in listing.make(shop, [NOON, NOON + 1])
-    ]
-    command = listing.path[1:]
+    ids, command = listing.filled(shop, os.environ["BOOKING_DATABASE_URL"], [NOON, NOON + 1]), listing.path[1:]
     assert booking(command, "list", "--order", "asc", "--fields", "id").out.split() == ids
     assert booking(command, "list", "-o", "json").json["data"]
     assert booking(command, "get", ids[0], "-o", "json").json == booking("api", "GET", f"{command}/{ids[0]}").json
