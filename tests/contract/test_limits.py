@@ -7,7 +7,7 @@ is passed in: the service has its defaults.
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from support.api.api import Api, booking_body, error_of
 from support.api.client import WholeResponses
 from support.api.refusals import conflict_reason, field_of, invalid_field, refused
 from support.databases.databases import fill
+from support.receivers.senders import FAILED, FakeSender, worker_of
 from support.serving import jumping_loop
 from support.world.hooks import Hooks
 from support.world.world import DAY, HOUR, NOON, SECRET, FixedClock, World, make_world
@@ -34,7 +35,6 @@ from booking_core.records.retention_clock import Measured
 from booking_server.adapters.webhook_client import Sent, WebhookSender
 from booking_server.app import create_app
 from booking_server.worker.jobs.retention import RetentionJob
-from booking_server.worker.process import Worker
 from webhook_verify import WebhookVerificationError, sign, verify
 
 pytestmark = pytest.mark.one_database
@@ -223,20 +223,6 @@ def test_a_receiver_has_10_seconds_to_answer(caplog: pytest.LogCaptureFixture) -
     assert late.duration_ms == pytest.approx(10_000, abs=1)
 
 
-class Failing:
-    """A sender whose attempts all fail with the status 500."""
-
-    def __init__(self) -> None:
-        self.attempts = 0
-
-    async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
-        self.attempts += 1
-        return Sent(500, "no", AttemptError.HTTP_STATUS, 0)
-
-    async def close(self) -> None:
-        """Do nothing: there is no connection."""
-
-
 @pytest.fixture
 def alone(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
     """An organization that is alone in its database: a worker serves every organization."""
@@ -249,14 +235,14 @@ def settings_of(world: World) -> Settings:
     return Settings(database_url=str(world.database.url), secret_key=SECRET)
 
 
-def attempts_at(world: World, sender: Failing, *instants: int) -> int:
+def attempts_at(world: World, sender: FakeSender, *instants: int) -> int:
     """Run a worker at each instant, and return how many attempts it made."""
-    before = sender.attempts
+    before = len(sender.requests)
     for instant in instants:
         world.clock.at = instant
-        worker = Worker(settings_of(world), world.database, world.installation, sender)
+        worker = worker_of(world, sender)
         asyncio.run(worker.run_once())
-    return sender.attempts - before
+    return len(sender.requests) - before
 
 
 @pytest.mark.parametrize("jitter", [0.0, 1.0])
@@ -265,7 +251,7 @@ def test_a_delivery_is_attempted_6_times_with_growing_waits(
 ) -> None:
     """The jitter lengthens a wait by 5 % at most (decision W10)."""
     monkeypatch.setattr(webhooks, "record", partial(webhooks.record, jitter=lambda: jitter))
-    hooks, sender = Hooks(alone), Failing()
+    hooks, sender = Hooks(alone), FakeSender(always=FAILED)
     hooks.endpoint(events=1)
     assert attempts_at(alone, sender, alone.clock()) == 1
     for wait in (1 * MINUTE, 5 * MINUTE, 30 * MINUTE, 2 * HOUR, 8 * HOUR):
@@ -286,7 +272,7 @@ def test_an_endpoint_is_disabled_after_72_hours_and_6_failures(
 ) -> None:
     hooks = Hooks(alone)
     endpoint = hooks.endpoint(events=failures)
-    assert attempts_at(alone, Failing(), alone.clock() + hours * HOUR) == failures
+    assert attempts_at(alone, FakeSender(always=FAILED), alone.clock() + hours * HOUR) == failures
     assert hooks.row(endpoint)["status"] == status
 
 

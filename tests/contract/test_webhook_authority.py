@@ -1,8 +1,6 @@
 """No key can have an event sent to an address that it chose unless it may read that event (decision W17)."""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -10,15 +8,13 @@ import pytest
 from support.api.api import Api
 from support.api.endpoints import OPERATIONS
 from support.api.refusals import nothing_changes, refused
+from support.receivers.senders import FakeSender, worker_of
 from support.world.hooks import Hooks, queue_rows
-from support.world.world import SECRET, World
+from support.world.world import World
 
-from booking_core.base.settings import Settings
 from booking_core.db import tables
 from booking_core.models.events import READ_SCOPE, SUBSCRIBABLE, EventType
 from booking_core.models.scopes import READ_SCOPES, Scope
-from booking_server.adapters.webhook_client import Sent
-from booking_server.worker.process import Worker
 
 KINDS = sorted(kind for kind in SUBSCRIBABLE if READ_SCOPE[kind.resource_type] is not Scope.WEBHOOKS_MANAGE)
 SINCE = {"since": "2026-01-01"}
@@ -27,32 +23,16 @@ QUIET = {"event_types": ["webhook.enabled"]}
 pytestmark = [pytest.mark.one_database, pytest.mark.usefixtures("public_addresses")]
 
 
-@dataclass
-class Receivers:
-    """A sender that keeps the address, the headers and the type of each delivery."""
-
-    sent: list[tuple[str, dict[str, str], str]] = field(default_factory=list)
-
-    async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
-        by_name = dict(headers)
-        self.sent.append((url, by_name, by_name["Svc-Event-Type"]))
-        return Sent(200, "ok", None, 5)
-
-    async def close(self) -> None:
-        """Do nothing: there is no connection."""
-
-    def types_at(self, url: str) -> set[str]:
-        return {kind for to, _, kind in self.sent if to == url}
-
-
-def deliver(world: World) -> Receivers:
+def deliver(world: World) -> FakeSender:
     """Let a worker send everything that is due."""
-    receivers = Receivers()
-    settings = Settings(database_url=str(world.database.url), secret_key=SECRET)
-    worker = Worker(settings, world.database, world.installation, receivers)
-    while asyncio.run(worker.run_once()):
+    sender = FakeSender()
+    while asyncio.run(worker_of(world, sender).run_once()):
         pass
-    return receivers
+    return sender
+
+
+def types_at(url: str, sender: FakeSender) -> set[str]:
+    return {request.headers["Svc-Event-Type"] for request in sender.requests if request.url == url}
 
 
 class Scene:
@@ -117,10 +97,10 @@ def test_a_key_without_the_scope_has_nothing_sent_by_any_operation(api: Api, kin
             with nothing_changes(api.world):
                 answer = refused(scene.call(thief, operation, body), 403, "insufficient_scope")
             assert answer["required_scope"] == needed, (operation, body)
-    receivers = deliver(api.world)
-    assert receivers.types_at(scene.thief_url) == set()
-    assert receivers.types_at(scene.own_url) == {kind, "ping"}, "the queued delivery, and the thief's test"
-    assert not [headers for _, headers, _ in receivers.sent if "X-Tenant" in headers]
+    sender = deliver(api.world)
+    assert types_at(scene.thief_url, sender) == set()
+    assert types_at(scene.own_url, sender) == {kind, "ping"}, "the queued delivery, and the thief's test"
+    assert not [request for request in sender.requests if "X-Tenant" in request.headers]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -130,7 +110,7 @@ def test_a_key_with_the_scope_has_everything_sent(api: Api, kind: EventType) -> 
     for operation, bodies in scene.requests().items():
         for _, body in bodies:
             assert scene.call(owner, operation, body).is_success, (operation, body)
-    assert deliver(api.world).types_at(scene.thief_url) >= {kind, "ping"}
+    assert types_at(scene.thief_url, deliver(api.world)) >= {kind, "ping"}
 
 
 def test_a_recovery_needs_the_scopes_of_what_it_sends_only(api: Api) -> None:

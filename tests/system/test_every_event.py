@@ -1,21 +1,21 @@
 """Every event that the contract names is brought about by an operation, delivered, and holds what section 6 says."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
 import pytest
 from support.api.api import Api
 from support.databases import due
+from support.receivers.senders import FakeSender, worker_of
 from support.world.hooks import Hooks
 from support.world.operations import Operations
-from support.world.world import DAY, HOUR, SECRET, World
+from support.world.world import DAY, HOUR, World
 
 import webhook_verify
 from booking_core import bookings
 from booking_core.base.clock import MINUTE, SECOND
-from booking_core.base.settings import Settings
 from booking_core.db import tables
 from booking_core.models.base import Resource
 from booking_core.models.bookings import Booking, BookingSource, CancelReason, PaymentMode
@@ -24,8 +24,6 @@ from booking_core.models.events import EventType
 from booking_core.models.gift_cards import GiftCard
 from booking_core.models.limits import API_VERSION
 from booking_core.payments import RefundOutcome, RefundResult
-from booking_server.adapters.webhook_client import Sent
-from booking_server.worker.process import Worker
 
 EXTRA: Mapping[str, set[str]] = {
     "booking.created": set(),
@@ -152,28 +150,9 @@ def test_the_feed_and_the_deliveries_say_the_same_in_the_same_bytes(ops: Operati
     assert ops.world.examine() == []
 
 
-class Receiver:
-    """Verifies and stores all requests to this endpoint. The worker serves the whole database, which other tests share:
-    deliveries to their endpoints are accepted unseen."""
-
-    def __init__(self, hooks: Hooks, endpoint_id: str) -> None:
-        self.clock, self.secret = hooks.world.clock, hooks.secrets[endpoint_id]
-        self.url = hooks.row(endpoint_id)["url"]
-        self.bodies: list[bytes] = []
-
-    async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
-        if url == self.url:
-            webhook_verify.verify(body, dict(headers), [self.secret], now=self.clock() / SECOND)
-            self.bodies.append(body)
-        return Sent(200, "ok", None, 5)
-
-    async def close(self) -> None:
-        """Do nothing: there is no connection."""
-
-
 def deliver(hooks: Hooks, endpoint_id: str) -> list[bytes]:
-    """Return the body of every delivery of the endpoint, as the worker sent it and the receiver verified it."""
-    world, receiver = hooks.world, Receiver(hooks, endpoint_id)
-    settings = Settings(database_url=str(world.database.url), secret_key=SECRET)
-    asyncio.run(Worker(settings, world.database, world.installation, receiver).run_once())
-    return receiver.bodies
+    """Return the verified body of every delivery of the endpoint, as the worker sent it."""
+    sender = FakeSender(url=hooks.row(endpoint_id)["url"])
+    asyncio.run(worker_of(hooks.world, sender).run_once())
+    secret, now = hooks.secrets[endpoint_id], hooks.world.clock() / SECOND
+    return [webhook_verify.verify(body, headers, secret, now=now).payload for _, headers, body in sender.requests]

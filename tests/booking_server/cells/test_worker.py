@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from support.databases.cells import settings_of_cells, world_in
+from support.receivers.senders import FakeSender
 from support.world.hooks import Hooks
 from support.world.mails import Mails
 from support.world.world import FixedClock, World
@@ -17,30 +17,15 @@ from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
 from booking_core.models.events import EventType
 from booking_core.upkeep import cells
-from booking_server.adapters.webhook_client import Sent
 from booking_server.worker.jobs import periodic_jobs
 from booking_server.worker.process import Worker
 
 NAMES = ("first", "c2")
 
 
-class Receiver:
-    """A sender that keeps the events that were sent, and succeeds."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
-        self.events.append(json.loads(body)["id"])
-        return Sent(status=200, excerpt=None, error=None, duration_ms=1)
-
-    async def close(self) -> None:
-        """Do nothing: there is no connection."""
-
-
 def test_the_worker_of_a_cell_sends_what_is_due_there(new_database_url: Callable[[str], str], tmp_path: Path) -> None:
     settings = replace(settings_of_cells(new_database_url, schemas=("c2",)), mail_dir=str(tmp_path / "mails"))
-    receiver = Receiver()
+    receiver = FakeSender()
     with contextlib.ExitStack() as stack:
         worlds = {
             name: stack.enter_context(world_in(cells.get(settings, name), FixedClock(system_clock()))) for name in NAMES
@@ -50,11 +35,11 @@ def test_the_worker_of_a_cell_sends_what_is_due_there(new_database_url: Callable
             Mails(world).book(key=f"a-key-of-a-booking-{number}")
         for done, (name, world) in enumerate(worlds.items(), start=1):
             work(replace(cells.get(settings, name).settings, mail_dir=settings.mail_dir), world, receiver)
-            assert len(receiver.events) == len(set(receiver.events)) == done
+            assert len(receiver.requests) == len({request.body for request in receiver.requests}) == done
             assert len(list((tmp_path / "mails").glob("*.eml"))) == 2 * done  # to the guest and to staff
 
 
-def work(settings: Settings, world: World, receiver: Receiver) -> None:
+def work(settings: Settings, world: World, receiver: FakeSender) -> None:
     """Run the worker of a cell once, and once more."""
     with contextlib.closing(Database(settings.database_url)) as database:
         installation = settings.installation()

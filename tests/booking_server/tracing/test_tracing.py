@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from starlette.testclient import TestClient
 from support.api.api import Api, booking_body, fresh_key
 from support.receivers.receivers import Receivers, plain, wait_until
+from support.receivers.senders import FakeSender
 from support.world.hooks import Hooks
 from support.world.world import SECRET, FixedClock, make_world
 
@@ -184,20 +185,6 @@ def test_a_batch_and_its_requests_link_to_each_other() -> None:
 # Deliveries --------------------------------------------------------------------------------------------------------
 
 
-class FakeSender:
-    """Keeps the headers of each attempt, and answers 500."""
-
-    def __init__(self) -> None:
-        self.headers: list[dict[str, str]] = []
-
-    async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
-        self.headers.append(dict(headers))
-        return Sent(500, "canary", None, 1)
-
-    async def close(self) -> None:
-        return
-
-
 def test_attempts_continue_the_requests_trace_in_another_process_hours_later(traced: Traced) -> None:
     hooks = Hooks(traced.world)
     hooks.endpoint(EventType.BOOKING_CREATED, url="https://canary.example/secret-path?token=canary")
@@ -208,12 +195,12 @@ def test_attempts_continue_the_requests_trace_in_another_process_hours_later(tra
     traced.clock.at += 12 * HOUR
     again = hooks.one()
     assert again.number == 2
-    exporter, sender = InMemorySpanExporter(), FakeSender()
+    exporter, sender = InMemorySpanExporter(), FakeSender(always=Sent(500, "canary", None, 1))
     worker = TracedSender(sender, Tracing(provider_of(exporter)))
     for claimed in (first, again):
         asyncio.run(worker.send(claimed.url, signed_headers(claimed), claimed.body))
     attempts = exporter.get_finished_spans()
-    for attempt, headers, claimed in zip(attempts, sender.headers, (first, again), strict=True):
+    for attempt, (_, headers, _), claimed in zip(attempts, sender.requests, (first, again), strict=True):
         assert attempt.parent is not None
         assert attempt.parent.span_id == request.context.span_id
         assert headers["traceparent"] == f"00-{TRACE_ID}-{attempt.context.span_id:016x}-01"
@@ -240,7 +227,7 @@ def test_an_event_that_no_request_caused_begins_a_trace(traced: Traced) -> None:
     asyncio.run(TracedSender(sender, Tracing(provider_of(exporter))).send("", signed_headers(claimed), claimed.body))
     (attempt,) = exporter.get_finished_spans()
     assert attempt.parent is None
-    assert f"{attempt.context.trace_id:032x}" in sender.headers[0]["traceparent"]
+    assert f"{attempt.context.trace_id:032x}" in sender.requests[0].headers["traceparent"]
 
 
 def test_an_unrecorded_trace_of_the_caller_reaches_the_receiver(url: str) -> None:
@@ -271,14 +258,14 @@ def test_the_share_limits_new_traces_and_continued_traces_are_always_recorded() 
         tracing.begin_request(scope)
         tracing.end_request(scope, 404)
     assert [each.name for each in exporter.get_finished_spans()] == ["deliver ping", "GET"]
-    assert ["traceparent" in each for each in sender.headers] == [False, True]
+    assert ["traceparent" in request.headers for request in sender.requests] == [False, True]
 
 
 @pytest.mark.parametrize("kept", [[], [("traceparent", CALLERS)]], ids=["no trace", "a trace"])
 def test_a_provider_that_is_disabled_passes_a_trace_on_as_it_is(kept: list[tuple[str, str]]) -> None:
     headers = [("Svc-Event-Type", "ping"), ("Svc-Event-Id", "1"), ("Svc-Delivery-Id", "2"), *kept]
     asyncio.run(TracedSender(sender := FakeSender(), Tracing(trace.NoOpTracerProvider())).send("", headers, b""))
-    assert sender.headers == [dict(headers)]
+    assert [request.headers for request in sender.requests] == [dict(headers)]
 
 
 def test_without_tracing_no_column_is_written_and_no_header_is_sent(api: Api, statements: list[str]) -> None:

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import pytest
 from support.databases import databases
+from support.receivers.senders import FakeSender, worker_of
 from support.world.hooks import Hooks, queue_rows
-from support.world.world import HOUR, SECRET, World
+from support.world.world import HOUR, World
 
 from booking_core import webhooks
-from booking_core.base.settings import Settings
 from booking_core.db.engine import Database, Tx
 from booking_core.models.webhooks import DeliveryRecover, WantedStatus, WebhookEndpointChange
 from booking_core.webhooks import Step, recovering
 from booking_server.adapters.webhook_client import Sent
-from booking_server.worker.process import Worker, running
+from booking_server.worker.process import running
 from booking_server.worker.queue import UPKEEP_EVERY as EVERY
 from booking_server.worker.queue import UPKEEP_PAUSE as PAUSE
 from booking_server.worker.queue import UpkeepJob
@@ -61,26 +61,21 @@ def test_deliveries_go_on_while_a_step_of_the_upkeep_waits(alone: World, monkeyp
 
     monkeypatch.setattr(webhooks.Upkeep, "steps", wait)
 
-    class Receiver:
-        def __init__(self) -> None:
-            self.got = asyncio.Event()
+    class Receiver(FakeSender):
+        reached = asyncio.Event()
 
         async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
-            self.got.set()
-            return Sent(200, "ok", None, 5)
-
-        async def close(self) -> None:
-            """Do nothing: there is no connection."""
+            self.reached.set()
+            return await super().send(url, headers, body)
 
     async def work() -> None:
         receiver = Receiver()
-        settings = Settings(database_url=str(alone.database.url), secret_key=SECRET)
-        busy = Worker(settings, alone.database, alone.installation, receiver)
+        busy = worker_of(alone, receiver)
         async with running(busy, receiver), asyncio.timeout(60):
             assert await asyncio.to_thread(waits.wait, 30)
             await asyncio.to_thread(hooks.publish)
             busy.wake()
-            await receiver.got.wait()
+            await receiver.reached.wait()
             assert not released.is_set()
             released.set()
 

@@ -10,48 +10,24 @@ from typing import Any
 import pytest
 from support.api.api import Api
 from support.databases.databases import is_sqlite
+from support.receivers.senders import FAILED, OK, FakeSender, worker_of
 from support.world.hooks import Hooks
-from support.world.world import DAY, HOUR, SECRET, FixedClock, World, make_world
+from support.world.world import DAY, HOUR, FixedClock, World, make_world
 
 import webhook_verify
 from booking_core import webhooks
 from booking_core.base import tokens
 from booking_core.base.clock import MINUTE, system_clock
 from booking_core.base.errors import Unavailable
-from booking_core.base.settings import Settings
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.events import EventType
-from booking_core.models.webhooks import AttemptError
 from booking_server.adapters.webhook_client import Sent
 from booking_server.worker.jobs.periodic import Job
 from booking_server.worker.notifier import listen, open_notifier
-from booking_server.worker.process import Worker, running
+from booking_server.worker.process import running
 
-OK = Sent(200, "ok", None, 5)
-BROKEN = Sent(500, "no", AttemptError.HTTP_STATUS, 5)
 WANTED = (EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED, EventType.BOOKING_CANCELLED)
-
-
-class Receiver:
-    """A sender that gives prepared answers and keeps its requests.
-
-    The database is shared with other tests: a request to their endpoints is answered with 200 and not kept.
-    """
-
-    def __init__(self, world: World, *answers: Sent) -> None:
-        self.url = url_of(world)
-        self.answers = list(answers)
-        self.requests: list[tuple[dict[str, str], bytes]] = []
-
-    async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
-        if url != self.url:
-            return OK
-        self.requests.append((dict(headers), body))
-        return self.answers.pop(0) if self.answers else OK
-
-    async def close(self) -> None:
-        """Do nothing: there is no connection."""
 
 
 def url_of(world: World) -> str:
@@ -66,13 +42,8 @@ def hooks(world: World) -> Hooks:
     return made
 
 
-def worker(world: World, receiver: Receiver) -> Worker:
-    settings = Settings(database_url=str(world.database.url), secret_key=SECRET)
-    return Worker(settings, world.database, world.installation, receiver)
-
-
-def turn(world: World, receiver: Receiver) -> int:
-    return asyncio.run(worker(world, receiver).run_once())
+def turn(world: World, receiver: FakeSender) -> int:
+    return asyncio.run(worker_of(world, receiver).run_once())
 
 
 def deliveries(world: World) -> list[dict[str, object]]:
@@ -82,12 +53,12 @@ def deliveries(world: World) -> list[dict[str, object]]:
 def test_events_are_delivered_in_order_and_verify(api: Api, world: World, hooks: Hooks) -> None:
     booking = api.book(world.departure(world.experience())).json()
     api.cancel(booking["id"])
-    receiver = Receiver(world)
+    receiver = FakeSender(url=url_of(world))
     turn(world, receiver)
-    mine = [request for request in receiver.requests if booking["id"].encode() in request[1]]
-    assert [headers["Svc-Event-Type"] for headers, _ in mine] == list(WANTED)
+    mine = [request for request in receiver.requests if booking["id"].encode() in request.body]
+    assert [request.headers["Svc-Event-Type"] for request in mine] == list(WANTED)
     (secret,) = hooks.secrets.values()
-    for headers, body in mine:
+    for _, headers, body in mine:
         delivery = webhook_verify.verify(body, headers, secret, now=world.clock() / 1e6)
         assert delivery.event_id == headers["Svc-Event-Id"]
         assert delivery.json()["data"]["object"]["manage_url"] is None
@@ -97,9 +68,9 @@ def test_events_are_delivered_in_order_and_verify(api: Api, world: World, hooks:
 
 def test_standard_webhooks_headers_verify(api: Api, world: World, hooks: Hooks) -> None:
     api.book(world.departure(world.experience()))
-    receiver = Receiver(world)
+    receiver = FakeSender(url=url_of(world))
     turn(world, receiver)
-    headers, body = receiver.requests[-1]
+    _, headers, body = receiver.requests[-1]
     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
     (secret,) = hooks.secrets.values()
     digest = hmac.digest(base64.b64decode(secret.removeprefix("whsec_")), signed, hashlib.sha256)
@@ -108,7 +79,7 @@ def test_standard_webhooks_headers_verify(api: Api, world: World, hooks: Hooks) 
 
 def test_a_failed_attempt_is_repeated_later_with_the_same_bytes(api: Api, world: World, hooks: Hooks) -> None:
     api.book(world.departure(world.experience()))
-    receiver = Receiver(world, BROKEN)
+    receiver = FakeSender(FAILED, url=url_of(world))
     turn(world, receiver)
     first = deliveries(world)[0]
     assert (first["status"], first["attempt_count"]) == ("queued", 1)
@@ -120,14 +91,14 @@ def test_a_failed_attempt_is_repeated_later_with_the_same_bytes(api: Api, world:
     assert len(receiver.requests) == sent_before
     world.clock.advance(10_000_000)
     turn(world, receiver)
-    (before, body), (after, body_again) = receiver.requests[0], receiver.requests[-1]
+    (_, before, body), (_, after, body_again) = receiver.requests[0], receiver.requests[-1]
     assert (body, before["Svc-Event-Id"]) == (body_again, after["Svc-Event-Id"])
     assert before["Svc-Delivery-Id"] != after["Svc-Delivery-Id"]
     assert deliveries(world)[0]["status"] == "succeeded"
 
 
 def test_a_sender_that_raises_does_not_stop_the_others(api: Api, world: World, hooks: Hooks) -> None:
-    class Broken(Receiver):
+    class Broken(FakeSender):
         async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
             await super().send(url, headers, body)
             if url == self.url and len(self.requests) == 1:
@@ -136,7 +107,7 @@ def test_a_sender_that_raises_does_not_stop_the_others(api: Api, world: World, h
 
     api.book(world.departure(world.experience()))
     api.book(world.departure(world.experience()))
-    receiver = Broken(world)
+    receiver = Broken(url=url_of(world))
     turn(world, receiver)
     # The second event of the first booking waits for the first one, whose attempt could not be made.
     assert [row["status"] for row in deliveries(world)] == ["queued", "queued", "succeeded", "succeeded"]
@@ -146,7 +117,7 @@ def test_deliveries_claimed_before_a_stop_are_sent_and_recorded(
     api: Api, world: World, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.book(world.departure(world.experience()))
-    receiver, claim = Receiver(world), webhooks.claim
+    receiver, claim = FakeSender(url=url_of(world)), webhooks.claim
 
     async def work() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -159,7 +130,7 @@ def test_deliveries_claimed_before_a_stop_are_sent_and_recorded(
 
         monkeypatch.setattr(webhooks, "claim", claim_and_stop)
         async with asyncio.timeout(60):
-            await worker(world, receiver).run(stop)
+            await worker_of(world, receiver).run(stop)
 
     asyncio.run(work())
     # The second event waits for the first, which is about the same booking.
@@ -169,7 +140,7 @@ def test_deliveries_claimed_before_a_stop_are_sent_and_recorded(
 
 
 def test_an_attempt_that_could_not_be_made_is_not_overtaken(alone: World) -> None:
-    class BrokenOnce(Receiver):
+    class BrokenOnce(FakeSender):
         is_broken = True
 
         async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
@@ -178,9 +149,9 @@ def test_an_attempt_that_could_not_be_made_is_not_overtaken(alone: World) -> Non
                 raise ValueError(tokens.new_id())
             return await super().send(url, headers, body)
 
-    hooks, card, receiver = Hooks(alone), tokens.new_id(), BrokenOnce(alone)
+    hooks, card, receiver = Hooks(alone), tokens.new_id(), BrokenOnce(url=url_of(alone))
     hooks.endpoint(url=receiver.url)
-    crew = worker(alone, receiver)
+    crew = worker_of(alone, receiver)
 
     async def work() -> None:
         first = hooks.publish(card)
@@ -190,7 +161,7 @@ def test_an_attempt_that_could_not_be_made_is_not_overtaken(alone: World) -> Non
         assert receiver.requests == []
         alone.clock.advance(MINUTE)
         await crew.run_once()
-        assert [headers["Svc-Event-Id"] for headers, _ in receiver.requests] == [*first, *second]
+        assert [request.headers["Svc-Event-Id"] for request in receiver.requests] == [*first, *second]
 
     asyncio.run(work())
 
@@ -198,7 +169,7 @@ def test_an_attempt_that_could_not_be_made_is_not_overtaken(alone: World) -> Non
 def test_attempts_made_while_the_database_was_away_are_not_repeated(
     alone: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hooks, receiver, record = Hooks(alone), Receiver(alone), webhooks.record
+    hooks, receiver, record = Hooks(alone), FakeSender(url=url_of(alone)), webhooks.record
     hooks.endpoint(url=receiver.url)
     hooks.publish()
 
@@ -215,7 +186,7 @@ def test_attempts_made_while_the_database_was_away_are_not_repeated(
 
         monkeypatch.setattr(webhooks, "record", record_late)
         async with asyncio.timeout(30):
-            await worker(alone, receiver).run(stop)
+            await worker_of(alone, receiver).run(stop)
 
     asyncio.run(work())
     assert len(receiver.requests) == 1
@@ -235,11 +206,10 @@ def test_a_worker_that_stops_while_the_database_is_away_closes_its_jobs(
         async def close(self) -> None:
             self.is_closed = True
 
-    hooks, receiver, job = Hooks(alone), Receiver(alone), Idle()
+    hooks, receiver, job = Hooks(alone), FakeSender(url=url_of(alone)), Idle()
     hooks.endpoint(url=receiver.url)
     hooks.publish()
-    settings = Settings(database_url=str(alone.database.url), secret_key=SECRET)
-    stopping = Worker(settings, alone.database, alone.installation, receiver, [job])
+    stopping = worker_of(alone, receiver, [job])
 
     async def work() -> None:
         failed, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -257,9 +227,9 @@ def test_a_worker_that_stops_while_the_database_is_away_closes_its_jobs(
 
 
 def test_expired_leases_are_rescued_after_the_clock_was_set_back(alone: World) -> None:
-    hooks, receiver = Hooks(alone), Receiver(alone)
+    hooks, receiver = Hooks(alone), FakeSender(url=url_of(alone))
     hooks.endpoint(url=receiver.url)
-    lasting = worker(alone, receiver)
+    lasting = worker_of(alone, receiver)
     alone.clock.advance(400 * DAY)
     asyncio.run(lasting.run_once())
     alone.clock.advance(-400 * DAY)
@@ -277,11 +247,11 @@ def test_an_idle_worker_is_woken_by_a_commit_of_another_process(
         pytest.skip("the worker of an SQLite file lives in the process that commits")
     monkeypatch.setattr("booking_server.worker.deliveries.POLL_S", 3600)
     world = make_world(Database(fresh_database_url, clock=clock), clock)
-    hooks, receiver = Hooks(world), Receiver(world)
+    hooks, receiver = Hooks(world), FakeSender(url=url_of(world))
     hooks.endpoint(url=receiver.url)
 
     async def work() -> None:
-        idle, claimed = worker(world, receiver), asyncio.Event()
+        idle, claimed = worker_of(world, receiver), asyncio.Event()
         wrapped = receiver.send
 
         async def send(url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
@@ -314,11 +284,11 @@ def test_a_worker_with_a_wrong_clock_uses_the_databases_clock(
         pytest.skip("with SQLite there is one process and one clock")
     monkeypatch.setattr("booking_core.db.engine.system_clock", lambda: system_clock() + hours * HOUR)
     world = make_world(Database(fresh_database_url), FixedClock(system_clock()))
-    hooks, receiver = Hooks(world), Receiver(world, BROKEN)
+    hooks, receiver = Hooks(world), FakeSender(FAILED, url=url_of(world))
     endpoint = hooks.endpoint(url=receiver.url)
     hooks.publish()
     turn(world, receiver)
-    ((headers, body),), now = receiver.requests, system_clock()
+    ((_, headers, body),), now = receiver.requests, system_clock()
     assert webhook_verify.is_valid(body, headers, hooks.secrets[endpoint], tolerance=60, now=now / 1e6)
     row, (attempt,) = hooks.delivery(), hooks.attempts()
     world.database.close()
