@@ -126,7 +126,7 @@ bench: $(VENV)/.bench ## measure the service beside its floors, and print ratios
 
 # What organizations notice of others that misbehave, at full size.
 isolation: install ## measure an organization beside others that misbehave (some minutes)
-	$(BIN)/python -m bench.neighbours
+	$(BIN)/python -m bench --only isolation
 
 openapi: $(VENV)/.check ## write openapi.json, its parts for the command line, and the API changelog
 	$(BIN)/python -m booking_server.api.openapi > openapi.json

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import postgres, report
-from bench.entries import ENTRIES
+from bench import creates, day, delivering, feed, neighbours, overload, postgres, reads, report, rush, starts
 from bench.measure import Entry, Timing, measured
 from bench.processes import ROOT
 from bench.stage import Stage
 
+MODULES = (reads, creates, delivering, rush, feed, overload, starts, day, neighbours)
+ENTRIES = [entry for module in MODULES for entry in module.ENTRIES]
 FULL = Timing(warmup_s=1.0, duration_s=4.0)
 QUICK = Timing(warmup_s=0.5, duration_s=1.0)
 PACKAGES = ("booking_core", "booking_server", "booking_sdk", "booking_cli", "bench")
@@ -25,7 +26,7 @@ def main() -> None:
     options = _options()
     if options.list:
         for entry in ENTRIES:
-            print(f"{entry.name:17} {', '.join(map(str, entry.goals)):46} {entry.measures}")
+            print(f"{entry.name:36} {', '.join(map(str, entry.goals)):35} {entry.measures}")
         return
     # A terminated bench stops its processes, like an interrupted one.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -59,8 +60,8 @@ def _run(options: argparse.Namespace, console: Console) -> None:
 
 
 def _chosen(names: list[str]) -> list[Entry]:
-    """Return the entries of these names, or whose names begin so; by default all."""
-    return [entry for entry in ENTRIES if not names or entry.name in names or entry.name.startswith(tuple(names))]
+    """Return the entries whose names begin so; by default those that have a goal."""
+    return [entry for entry in ENTRIES if (entry.name.startswith(tuple(names)) if names else entry.goals)]
 
 
 def _options() -> argparse.Namespace:

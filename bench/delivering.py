@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -16,10 +16,9 @@ import uvloop
 
 from bench import sink
 from bench.load import Plan, Request, Result, drive_in_process
-from bench.measure import RATE, Entry, Goal, Meter, Reading, Side, Timing
-from bench.postgres import Postgres
+from bench.measure import RATE, Goal, Meter, Reading, Sides, Timing, entry
 from bench.processes import HOST, Server, serving
-from bench.service import BOOKING, Service, Shop, answer
+from bench.service import BOOKING, Service
 from bench.stage import Stage
 from booking_core.base.settings import Settings
 from booking_server.adapters.webhook_client import WebhookSender
@@ -43,7 +42,13 @@ QUIET = {"send_confirmation_email": False, "notify_staff": False}
 """The bookings have no mails, which the worker would otherwise write and file during the deliveries."""
 
 
-def build(stage: Stage, stack: ExitStack) -> Sequence[Side]:
+@entry(
+    "deliveries",
+    "deliveries of one worker to a local sink, database work included",
+    Goal(RATE, 0.28),
+    floor="a bare loop of the worker's client, 256 in flight",
+)
+def deliveries(stage: Stage, stack: ExitStack) -> Sides:
     receiver = stack.enter_context(sink.served())
     service = Service(stage.postgres.create_database("deliveries"))
     urls = [f"http://{HOST}:{receiver.port}/{number}" for number in range(ENDPOINTS)]
@@ -54,13 +59,32 @@ def build(stage: Stage, stack: ExitStack) -> Sequence[Side]:
         serving(command, env=service.env, is_ready=lambda worker: RUNS in worker.log.read_text())
     )
     os.kill(worker.pid, signal.SIGSTOP)
-    return [
-        WorkerSide("service, one worker", stage.postgres, service, shops, server, worker, receiver),
-        LoopSide("bare loop, the worker's client", receiver.port),
-    ]
+    requests = [request for shop in shops for request in shop.bookings(**QUIET)]
+
+    def take(timing: Timing) -> Reading:
+        """Continue a worker that was stopped while bookings were created, to deliver their events.
+
+        The time is from the first request at the sink until nothing is queued, because results must also be recorded.
+        """
+        bookings = _bookings(timing)
+        _book(server, requests, bookings)
+        sink.counted(receiver)
+        meter = Meter(worker.pid, stage.postgres.pid)
+        os.kill(worker.pid, signal.SIGCONT)
+        with psycopg.connect(service.database_url, autocommit=True) as connection:
+            wait_for(lambda: not is_queued(connection), "the deliveries")
+            ended_at = time.monotonic()
+            os.kill(worker.pid, signal.SIGSTOP)
+            statuses = connection.execute("SELECT status, count(*) FROM deliveries GROUP BY status").fetchall()
+            connection.execute("TRUNCATE attempts, deliveries")
+        arrived, count = sink.counted(receiver), bookings * PER_BOOKING
+        outcomes = Counter(dict(statuses) | {"missing": count - arrived["count"]})
+        return meter.reading(_result(count / (ended_at - arrived["first_at"]), count, +outcomes), SUCCEEDED)
+
+    return {"service, one worker": take, "bare loop, the worker's client": partial(_loop, receiver.port)}
 
 
-def _wait_for(happened: Callable[[], bool], event: str) -> None:
+def wait_for(happened: Callable[[], bool], event: str) -> None:
     deadline = time.monotonic() + GIVE_UP_S
     while not happened():
         if time.monotonic() > deadline:
@@ -68,50 +92,17 @@ def _wait_for(happened: Callable[[], bool], event: str) -> None:
         time.sleep(LOOK_AGAIN_S)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSide:
-    """A worker that is stopped while bookings are created, and continued to deliver their events.
-
-    The time is from the first request at the sink until nothing is queued, because results must also be recorded.
-    """
-
-    name: str
-    postgres: Postgres
-    service: Service
-    shops: Sequence[Shop]
-    server: Server
-    worker: Server
-    sink: Server
-
-    def take(self, timing: Timing) -> Reading:
-        bookings = _bookings(timing)
-        count = bookings * PER_BOOKING
-        self._book(bookings)
-        answer(self.sink, Request("GET", "/-/count"))
-        meter = Meter(self.worker.pid, self.postgres.pid)
-        os.kill(self.worker.pid, signal.SIGCONT)
-        with psycopg.connect(self.service.database_url, autocommit=True) as connection:
-            _wait_for(lambda: not _is_queued(connection), "the deliveries")
-            ended_at = time.monotonic()
-            os.kill(self.worker.pid, signal.SIGSTOP)
-            statuses = connection.execute("SELECT status, count(*) FROM deliveries GROUP BY status").fetchall()
-            connection.execute("TRUNCATE attempts, deliveries")
-        received = answer(self.sink, Request("GET", "/-/count"))
-        outcomes = Counter(dict(statuses) | {"missing": count - received["count"]})
-        return meter.reading(_result(count / (ended_at - received["first_at"]), count, +outcomes), SUCCEEDED)
-
-    def _book(self, bookings: int) -> None:
-        requests = [request for shop in self.shops for request in shop.bookings(**QUIET)]
-        result = drive_in_process(Plan(self.server.port, requests, 32, 0.0, GIVE_UP_S, max_requests=bookings))
-        if result.statuses != {"201": bookings}:
-            raise RuntimeError(f"{bookings} bookings were answered {result.statuses}")
+def _book(server: Server, requests: Sequence[Request], bookings: int) -> None:
+    result = drive_in_process(Plan(server.port, requests, 32, 0.0, GIVE_UP_S, max_requests=bookings))
+    if result.statuses != {"201": bookings}:
+        raise RuntimeError(f"{bookings} bookings were answered {result.statuses}")
 
 
 def _bookings(timing: Timing) -> int:
     return int(timing.duration_s * PER_SECOND / PER_BOOKING)
 
 
-def _is_queued(connection: "psycopg.Connection[Any]") -> bool:
+def is_queued(connection: "psycopg.Connection[Any]") -> bool:
     """Return whether a delivery is queued or in flight, or an event has no delivery yet."""
     row = connection.execute(_QUEUED).fetchone()
     return bool(row and row[0])
@@ -140,49 +131,35 @@ HEADERS = [
 SETTINGS = {"BOOKING_WEBHOOK_ALLOW_HTTP": "on", "BOOKING_WEBHOOK_ALLOW_CIDRS": "127.0.0.0/8"}
 
 
-@dataclass(frozen=True, slots=True)
-class LoopSide:
-    """The worker's client with its address guard. It signs nothing, reads no database and records nothing. Its CPU is
-    in the client's column."""
+def _loop(port: int, timing: Timing) -> Reading:
+    """Send as many requests with the worker's client and its address guard. Nothing is signed, read from a database or
+    recorded. The CPU is in the client's column."""
+    meter, spent_s = Meter(None, None), time.process_time()
+    count = _bookings(timing) * PER_BOOKING
+    rate, failed = uvloop.run(_send(f"http://{HOST}:{port}/hook", count))
+    outcomes = Counter(succeeded=count - failed, failed=failed)
+    return meter.reading(_result(rate, count, +outcomes, time.process_time() - spent_s), SUCCEEDED)
 
-    name: str
-    port: int
 
-    def take(self, timing: Timing) -> Reading:
-        meter, spent_s = Meter(None, None), time.process_time()
-        count = _bookings(timing) * PER_BOOKING
-        rate, failed = uvloop.run(self._send(count))
-        outcomes = Counter(succeeded=count - failed, failed=failed)
-        return meter.reading(_result(rate, count, +outcomes, time.process_time() - spent_s), SUCCEEDED)
+async def _send(url: str, count: int) -> tuple[float, int]:
+    """Return the rate and the failures of that many requests."""
+    client, numbers, failed = WebhookSender(Settings.from_environment(SETTINGS)), iter(range(count)), 0
 
-    async def _send(self, count: int) -> tuple[float, int]:
-        """Return the rate and the failures of that many requests."""
-        client, url = WebhookSender(Settings.from_environment(SETTINGS)), f"http://{HOST}:{self.port}/hook"
-        numbers, failed = iter(range(count)), 0
+    async def slot() -> None:
+        nonlocal failed
+        for _ in numbers:
+            failed += (await client.send(url, HEADERS, BODY)).error is not None
 
-        async def slot() -> None:
-            nonlocal failed
-            for _ in numbers:
-                failed += (await client.send(url, HEADERS, BODY)).error is not None
-
-        began = time.perf_counter()
-        await asyncio.gather(*(slot() for _ in range(IN_FLIGHT)))
-        rate = count / (time.perf_counter() - began)
-        await client.close()
-        return rate, failed
+    began = time.perf_counter()
+    await asyncio.gather(*(slot() for _ in range(IN_FLIGHT)))
+    rate = count / (time.perf_counter() - began)
+    await client.close()
+    return rate, failed
 
 
 def _result(rate: float, count: int, statuses: dict[str, int], cpu_s: float = 0.0) -> Result:
     """Return a run without latencies: its measure is the time until all work was done."""
-    return Result(rate, 0.0, 0.0, count / rate * 1e3, count, statuses, cpu_s, 0.0)
+    return Result(rate, 0.0, 0.0, count / rate * 1e3, count, statuses, cpu_s)
 
 
-ENTRIES = (
-    Entry(
-        "deliveries",
-        "deliveries of one worker to a local sink, database work included",
-        "a bare loop of the worker's client, 256 in flight",
-        (Goal(RATE, 0.28),),
-        build,
-    ),
-)
+ENTRIES = (deliveries,)

@@ -44,9 +44,8 @@ class Read:
     def page(self, rows: Sequence[Row], zone: str, limit: int | None = None) -> bytes:
         """Return the page as JSON. The cursor is omitted, since only the service can sign it."""
         where = _zone(zone)
-        shown = rows if limit is None else rows[:limit]
-        data = [self.item(row, where) for row in shown]
-        return orjson.dumps({"data": data, "has_more": len(rows) > len(shown), "next_cursor": None})
+        data = [self.item(row, where) for row in rows[:limit]]
+        return orjson.dumps({"data": data, "has_more": len(rows) > len(data), "next_cursor": None})
 
 
 _zone = lru_cache(ZoneInfo)
@@ -72,8 +71,8 @@ def _cancellation(row: Row, zone: ZoneInfo) -> dict[str, Any]:
     currency, until, refundable = row[18], starts - hours * 3_600_000_000, 0
     by_card = paid_by == "stripe" and paid in ("paid", "partially_refunded")
     if amount is not None and status != "cancelled" and not has_refund and (by_card or recorded):
-        wanted = amount if time.time() * 1_000_000 <= until else (amount * late_percent + 50) // 100
-        refundable = min(wanted, amount - refunded) if by_card else wanted
+        refund = amount if time.time() * 1_000_000 <= until else (amount * late_percent + 50) // 100
+        refundable = min(refund, amount - refunded) if by_card else refund
     return {
         "allowed": status != "cancelled",
         "refundable_amount": _money(refundable, currency),

@@ -79,7 +79,7 @@ SELECT b.id, b.booking_number, b.status, b.source, b.created_at, b.updated_at, e
        EXISTS (SELECT FROM refunds r WHERE r.organization_id = b.organization_id AND r.booking_id = b.id)
   FROM (SELECT * FROM (SELECT * FROM bookings b WHERE b.organization_id = %(org)s
                         ORDER BY b.created_at DESC, b.id DESC LIMIT 101) few
-         ORDER BY created_at DESC, id DESC LIMIT %(limit)s + 1) b
+         ORDER BY created_at DESC, id DESC LIMIT %(limit)s::int + 1) b
   JOIN departures d ON d.organization_id = b.organization_id AND d.id = b.departure_id
   JOIN experiences e ON e.organization_id = b.organization_id AND e.id = b.experience_id
   JOIN organizations o ON o.id = b.organization_id
@@ -104,7 +104,7 @@ shown AS (
     JOIN experiences e ON e.organization_id = d.organization_id AND e.id = d.experience_id
     JOIN organizations o ON o.id = d.organization_id
     LEFT JOIN held ON held.departure_id = d.id
-   WHERE d.organization_id = %(org)s AND d.starts_at >= %(from)s AND d.starts_at < %(until)s)
+   WHERE d.organization_id = %(org)s AND d.starts_at >= %(from)s::bigint AND d.starts_at < %(until)s::bigint)
 SELECT id, experience_id, starts_at, ends_at, seats_total, seats_available, price_tiers, prices,
        price_from_minor, price_minor, currency, closes_at,
        CASE WHEN status = 'cancelled' THEN 'cancelled'

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
@@ -64,45 +64,24 @@ class Threads:
         return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: work(self._own.connection))
 
 
-def hello() -> Any:
-    """Bare FastAPI: one route, one dict."""
-    from fastapi import FastAPI
-
-    app = FastAPI()
-
-    @app.get("/hello")
-    async def hello() -> dict[str, str]:
-        return {"hello": "world"}
-
-    return app
-
-
 def reads() -> Starlette:
     """Create the application of the lists: hand-written SQL, rows to dicts, orjson."""
     threads = Threads(READERS)
 
-    async def bookings(request: Request) -> Response:
-        query = request.query_params
-        limit = int(query["limit"])
-        arguments = {"org": query["org"], "limit": limit}
+    def listing(read: floor_sql.Read) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            query = dict(request.query_params)
+            zone, limit = query.pop("zone"), int(query.get("limit", 0)) or None
 
-        def page(connection: psycopg.Connection[Any]) -> bytes:
-            rows = connection.execute(floor_sql.BOOKINGS.sql, arguments).fetchall()
-            return floor_sql.BOOKINGS.page(rows, query["zone"], limit)
+            def page(connection: psycopg.Connection[Any]) -> bytes:
+                return read.page(connection.execute(read.sql, query).fetchall(), zone, limit)
 
-        return Response(await threads.run(page), media_type="application/json")
+            return Response(await threads.run(page), media_type="application/json")
 
-    async def availability(request: Request) -> Response:
-        query = request.query_params
-        arguments = {"org": query["org"], "from": int(query["from"]), "until": int(query["until"])}
+        return endpoint
 
-        def page(connection: psycopg.Connection[Any]) -> bytes:
-            rows = connection.execute(floor_sql.AVAILABILITY.sql, arguments).fetchall()
-            return floor_sql.AVAILABILITY.page(rows, query["zone"])
-
-        return Response(await threads.run(page), media_type="application/json")
-
-    return Starlette(routes=[Route("/bookings", bookings), Route("/availability", availability)])
+    routes = {"/bookings": floor_sql.BOOKINGS, "/availability": floor_sql.AVAILABILITY}
+    return Starlette(routes=[Route(path, listing(read)) for path, read in routes.items()])
 
 
 def book() -> Starlette:

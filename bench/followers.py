@@ -1,7 +1,11 @@
-"""The followers of the feed, in a separate process: `python -m bench.followers`, which `feed.py` starts."""
+"""The followers of feeds, in a separate process: `python -m bench.followers`, which `feed.py` starts.
+
+It imports little, so that they follow soon after its start.
+"""
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -17,12 +21,11 @@ POLL_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Followers:
-    """The arguments of the process. `count` followers read the feed `since` an instant, and to its end after
+    """The arguments of the process: a follower for each key reads the feed `since` an instant, and to its end after
     `until_s`."""
 
     port: int
-    authorization: str
-    count: int
+    api_keys: Sequence[str]
     since: str
     until_s: float
 
@@ -36,14 +39,14 @@ class Followed:
     """Events of different bookings, over all followers."""
 
 
-async def _follow(task: Followers) -> dict[str, float | None]:
+async def _follow(task: Followers, api_key: str) -> dict[str, float | None]:
     """Return the lag of the first event of each booking; None for those that were sent before the first page's end."""
     reader, writer = await asyncio.open_connection(HOST, task.port, limit=1 << 20)
     lags: dict[str, float | None] = {}
     cursor, end_s = "", float("inf")
     while True:
         path = f"/api/v1/events?order=asc&limit=100&created_since={quote(task.since)}{cursor}"
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: {task.authorization}\r\n\r\n".encode())
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {api_key}\r\n\r\n".encode())
         head = await reader.readuntil(b"\r\n\r\n")
         page, now = orjson.loads(await reader.readexactly(content_length(head))), time.time()
         for event in page["data"]:
@@ -61,7 +64,7 @@ async def _follow(task: Followers) -> dict[str, float | None]:
 
 async def _follow_all(arguments: dict[str, Any]) -> Followed:
     task = Followers(**arguments)
-    everything = await asyncio.gather(*(_follow(task) for _ in range(task.count)))
+    everything = await asyncio.gather(*(_follow(task, api_key) for api_key in task.api_keys))
     lags = sorted(lag for lags in everything for lag in lags.values() if lag is not None)
     return Followed(percentile(lags, 0.99) * 1e3, sum(map(len, everything)))
 

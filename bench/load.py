@@ -2,8 +2,8 @@
 
 It runs in a separate process (`python -m bench.load`, the plan as JSON on stdin, the result as JSON on stdout), over
 raw `asyncio.Protocol`: no HTTP library, and no parsing of headers except status and Content-Length. It sends all
-requests of the bench, to the service and to the floors, so no ratio compares two clients. It reports its CPU time. If
-it uses nearly one full core, it is the bottleneck, and the report says so.
+requests of the bench, to the service and to the floors, so no ratio compares two clients. It reports its CPU
+time: if it uses nearly one full core, it is the bottleneck.
 
 The load is a closed loop: each connection sends its next request after the previous answer. So under saturation, the
 latencies are for N waiting clients, and not for an arrival rate. A plan with a rate is an open loop: requests are sent
@@ -81,7 +81,6 @@ class Result:
     total: int
     statuses: dict[str, int]
     client_cpu_s: float
-    client_busy: float
 
 
 def render(request: Request, port: int) -> bytes:
@@ -261,7 +260,6 @@ def _result(run: _Run, cpu_s: float) -> Result:
         total=sum(number for status, number in run.statuses.items() if status.isdigit()),
         statuses={status: number for status, number in sorted(run.statuses.items()) if number},
         client_cpu_s=cpu_s,
-        client_busy=cpu_s / (now - run.began),
     )
 
 

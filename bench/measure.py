@@ -1,30 +1,22 @@
 """An entry of the bench, its sides, and their measurement in rounds.
 
-A side is anything that can be measured for some time, such as a server under the load client. The first side is ours,
-the second its floor. All sides of an entry stay up during all its rounds; only one is measured at a time.
+A side is a function that measures something for some time, such as a server under the load client. The first side is
+ours, the second its floor. All sides of an entry stay up during all its rounds; only one is measured at a time.
 """
 
-import os
-import resource
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass
 
 from bench.load import Plan, Request, Result, drive_in_process
 from bench.postgres import Postgres
-from bench.processes import Server, cpu_s, machine_busy_s
+from bench.processes import Server, cpu_s
 from bench.stage import Stage
 
-BUSY_CLIENT = 0.85
-"""A load client that used this share of a core probably limited the run."""
-
-BUSY_MACHINE = 0.10
-"""Other programs that used this share of the machine make a reading doubtful."""
-
 RATE = "requests/s"
+ANSWERED = frozenset({"200"})
+CREATED = frozenset({"201"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +29,17 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A run of one side: its figures by name, its wrong answers, and reasons to doubt it."""
+    """A run of one side: its figures by name, and its wrong answers."""
 
     figures: Mapping[str, float]
-    failures: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
+    failures: Sequence[str] = ()
 
 
-class Side(Protocol):
-    """A competitor of an entry."""
+Take = Callable[[Timing], Reading]
+"""Measures a side."""
 
-    @property
-    def name(self) -> str: ...
-
-    def take(self, timing: Timing) -> Reading: ...
+Sides = dict[str, Take]
+"""The sides of an entry by name, ours first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +80,16 @@ class Entry:
     measures: str
     floor: str
     goals: tuple[Goal, ...]
-    build: Callable[[Stage, ExitStack], Sequence[Side]]
+    build: Callable[[Stage, ExitStack], Sides]
+    rounds: int | None = None
+    """The rounds of a run, if they are always the same."""
+
+
+def entry(
+    name: str, measures: str, *goals: Goal, floor: str = "", rounds: int | None = None
+) -> Callable[[Callable[[Stage, ExitStack], Sides]], Entry]:
+    """Make an entry of the function that starts its sides."""
+    return lambda build: Entry(name, measures, floor, goals, build, rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +109,12 @@ class Outcome:
 
     @property
     def failures(self) -> list[str]:
-        return self._unique("failures")
-
-    @property
-    def doubts(self) -> list[str]:
-        return self._unique("doubts")
-
-    def _unique(self, kind: str) -> list[str]:
+        """Return the wrong answers of all sides, each once."""
         texts = (
             f"{side}: {text}"
             for side, readings in self.readings.items()
             for reading in readings
-            for text in getattr(reading, kind)
+            for text in reading.failures
         )
         return list(dict.fromkeys(texts))
 
@@ -132,84 +124,42 @@ def measured(entry: Entry, stage: Stage, rounds: int, timing: Timing, progress: 
     that becomes slower favours no side."""
     with ExitStack() as stack:
         sides = entry.build(stage, stack)
-        readings: dict[str, list[Reading]] = {side.name: [] for side in sides}
-        for number in range(rounds):
-            for side in sides if number % 2 == 0 else reversed(sides):
-                progress(f"round {number + 1} of {rounds}: {side.name}")
-                readings[side.name].append(side.take(timing))
+        readings: dict[str, list[Reading]] = {name: [] for name in sides}
+        for number in range(entry.rounds or rounds):
+            for name, take in list(sides.items())[:: 1 if number % 2 == 0 else -1]:
+                progress(f"round {number + 1} of {rounds}: {name}")
+                readings[name].append(take(timing))
     return Outcome(entry, readings)
 
 
-# Sides -----------------------------------------------------------------------------------------------------------
+def under_load(
+    server: Server, requests: Sequence[Request], expected: frozenset[str] = ANSWERED, database: Postgres | None = None
+) -> Take:
+    """Return the side of a server under the load client. `expected` are the statuses that count as an answer."""
 
+    def take(timing: Timing) -> Reading:
+        plan = Plan(server.port, requests, warmup_s=timing.warmup_s, duration_s=timing.duration_s)
+        meter = Meter(server.pid, database.pid if database else None)
+        return meter.reading(drive_in_process(plan), expected)
 
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """A side whose only figure is the result of a function, such as a time."""
-
-    name: str
-    figure: str
-    value: Callable[[], float]
-
-    def take(self, timing: Timing) -> Reading:
-        return Reading({self.figure: self.value()})
-
-
-@dataclass(frozen=True, slots=True)
-class HttpSide:
-    """A server under the load client. `expected` are the statuses that count as an answer."""
-
-    name: str
-    plan: Plan
-    server_pid: int
-    database_pid: int | None
-    expected: frozenset[str] = frozenset({"200"})
-
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        server: Server,
-        requests: Sequence[Request],
-        expected: frozenset[str] = frozenset({"200"}),
-        *,
-        database: Postgres | None = None,
-    ) -> "HttpSide":
-        return cls(name, Plan(server.port, requests), server.pid, database and database.pid, expected)
-
-    def take(self, timing: Timing) -> Reading:
-        plan = replace(self.plan, warmup_s=timing.warmup_s, duration_s=timing.duration_s)
-        meter = Meter(self.server_pid, self.database_pid)
-        return meter.reading(drive_in_process(plan), self.expected)
+    return take
 
 
 class Meter:
-    """Measures the CPU time of the server, the database and the whole machine, from its creation to `reading`."""
+    """Measures the CPU time of the server and the database, from its creation to `reading`."""
 
     def __init__(self, server_pid: int | None, database_pid: int | None) -> None:
         self._pids = (server_pid, database_pid)
-        self._began = time.perf_counter()
-        self._own_s = _own_s()
         self._spent_s = self._spent()
-        self._machine_s = machine_busy_s()
 
     def _spent(self) -> list[float]:
         return [cpu_s(pid) if pid else 0.0 for pid in self._pids]
 
-    def reading(self, result: Result, expected: frozenset[str], idle_s: float = 0.0) -> Reading:
-        """Return the figures of a run under load, with CPU in microseconds for each answered request, user and system.
-
-        `idle_s` is CPU of another process that is not to count as another program.
-        """
+    def reading(self, result: Result, expected: frozenset[str]) -> Reading:
+        """Return the figures of a run under load, with CPU in microseconds for each answered request, user and
+        system."""
         spent = [after - before for after, before in zip(self._spent(), self._spent_s, strict=True)]
         per_request = 1e6 / max(result.total, 1)
-        wall_s = (time.perf_counter() - self._began) * (os.cpu_count() or 1)
-        others_s = machine_busy_s() - self._machine_s - sum(spent) - idle_s - (_own_s() - self._own_s)
-        doubts = []
-        if result.client_busy > BUSY_CLIENT:
-            doubts.append("the load client used nearly a core and may be the limit")
-        if others_s / wall_s > BUSY_MACHINE:
-            doubts.append("other programs used more than a tenth of the machine")
         figures = {
             RATE: result.throughput,
             "p50 ms": result.p50_ms,
@@ -219,10 +169,4 @@ class Meter:
             "client µs": result.client_cpu_s * per_request,
         }
         failures = [f"{count} × {status}" for status, count in result.statuses.items() if status not in expected]
-        return Reading(figures, tuple(failures), tuple(doubts))
-
-
-def _own_s() -> float:
-    """Return the CPU seconds of this process and of its finished children: load clients, not the servers."""
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + children.ru_utime + children.ru_stime
+        return Reading(figures, failures)

@@ -1,95 +1,54 @@
-"""Measures an organization while another one misbehaves, at full size: the rows of tests/isolation.
+"""The operations of an organization while another one misbehaves, at full size: the rows of tests/isolation.
 
-`python -m bench.neighbours` measures all of them, `--misbehaviour rare-filter --database postgresql` a part. The tests
-of these rows count turns; here are the latencies, which depend on the machine.
+The tests of these rows count turns; here are the latencies, which depend on the machine.
 """
 
-import argparse
-import signal
-import sys
 import tempfile
-from datetime import UTC, datetime
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
-from bench import postgres, report
-from bench.postgres import Postgres
+from isolation.misbehaviours import MISBEHAVIOURS, Misbehaviour
+from isolation.operations import Measured
+from isolation.world import Scene
+
+from bench.measure import Entry, Reading, Sides, Timing, entry
+from bench.stage import Stage
 from booking_core.db import migrate
 
-if TYPE_CHECKING:
-    from isolation.misbehaviours import Misbehaviour
-    from isolation.operations import Measured
-
-DATABASES = ("postgresql", "sqlite")
 ROUNDS = 60
 
 
-def main() -> None:
-    """Measure the rows that the options name, print them and write them; exit 1 if a request or a delivery failed."""
-    options = _options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the scenes stop their processes
-    from isolation.misbehaviours import BY_NAME
+def beside(misbehaviour: Misbehaviour, backend: str) -> Entry:
+    """Make the entry of a misbehaviour on one database."""
+    name = f"isolation-{misbehaviour.name}-{backend}"
 
-    rows = [BY_NAME[name] for name in options.misbehaviour or BY_NAME]
-    results: dict[str, object] = {}
-    failures: list[str] = []
-    with postgres.running() as server, tempfile.TemporaryDirectory(prefix="bench-neighbours-") as folder:
-        about = report.environment(server)
-        for database in options.database or DATABASES:
-            measured = {row.name: _measured(row, database, server, Path(folder)) for row in rows}
-            _show(database, measured)
-            results[database] = {name: [quiet.seconds, beside.seconds] for name, (quiet, beside) in measured.items()}
-            failures += [
-                f"{name}: {text}" for name, pair in measured.items() for text in pair[0].failures + pair[1].failures
-            ]
-    where = report.RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-neighbours.json"
-    report.write(about | {"neighbours": results, "failures": failures}, where)
-    print(*failures, f"every time: {where}", sep="\n", file=sys.stderr)
-    sys.exit(bool(failures))
-
-
-def _measured(
-    misbehaviour: "Misbehaviour", database: str, server: Postgres, folder: Path
-) -> tuple["Measured", "Measured"]:
-    """Return the neighbour's times before and beside the misbehaviour."""
-    from isolation.world import Scene
-
-    name = f"neighbours_{misbehaviour.name.replace('-', '_')}"
-    url = f"sqlite:///{folder / name}.db" if database == "sqlite" else server.create_database(name)
-    migrate.upgrade(url)
-    operations = misbehaviour.measured_on(database)
-    with Scene(url, folder, is_full=True, cancellations=ROUNDS * 2, settings=misbehaviour.settings) as scene:
+    @entry(name, f"an organization on {backend} while {misbehaviour.does}", rounds=1)
+    def build(stage: Stage, stack: ExitStack) -> Sides:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-isolation-")))
+        is_sqlite, operations = backend == "sqlite", misbehaviour.measured_on(backend)
+        url = f"sqlite:///{folder}/booking.db" if is_sqlite else stage.postgres.create_database(name)
+        migrate.upgrade(url)
+        settings = misbehaviour.settings
+        scene = stack.enter_context(Scene(url, folder, is_full=True, cancellations=ROUNDS * 2, settings=settings))
         misbehaviour.prepare(scene)
         scene.start()
-        quiet = scene.neighbour.measure(operations, rounds=ROUNDS)
-        with misbehaviour.run(scene):
-            return quiet, scene.neighbour.measure(operations, rounds=ROUNDS)
+
+        def quiet(_: Timing) -> Reading:
+            return _reading(scene.neighbour.measure(operations, rounds=ROUNDS))
+
+        def offended(timing: Timing) -> Reading:
+            with misbehaviour.run(scene):
+                return quiet(timing)
+
+        return {"quiet": quiet, "beside it": offended}
+
+    return build
 
 
-def _show(database: str, measured: dict[str, tuple["Measured", "Measured"]]) -> None:
-    operations = list(dict.fromkeys(operation for _, beside in measured.values() for operation in beside.seconds))
-    table = report.new_table("row", *operations)
-    for name, (quiet, beside) in measured.items():
-        ratios = (
-            f"{median(beside.seconds[operation]) / median(quiet.seconds[operation]):,.1f}"
-            if operation in beside.seconds
-            else ""
-            for operation in operations
-        )
-        table.add_row(name, *ratios)
-    console = report.wide_console()
-    console.print(
-        f"a neighbour's median beside a misbehaviour on {database}, as a multiple of the quiet one", table, sep="\n"
-    )
+def _reading(measured: Measured) -> Reading:
+    medians = {f"{operation} ms": median(seconds) * 1e3 for operation, seconds in measured.seconds.items()}
+    return Reading(medians, measured.failures)
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.neighbours", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--misbehaviour", action="append", default=[], metavar="NAME", help="a row; may be repeated")
-    parser.add_argument("--database", action="append", default=[], choices=DATABASES)
-    return parser.parse_args()
-
-
-if __name__ == "__main__":
-    main()
+ENTRIES = tuple(beside(misbehaviour, backend) for misbehaviour in MISBEHAVIOURS for backend in ("postgresql", "sqlite"))

@@ -6,15 +6,13 @@ CPU. So the second side measures the service at its capacity while the same clie
 minimal server. The ratio to it, round by round, shows the service's loss through refusals.
 """
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from bench import sink
 from bench.load import Plan, Result, drive_in_process
-from bench.measure import RATE, Entry, Goal, Meter, Reading, Timing
-from bench.processes import Server, cpu_s
+from bench.measure import RATE, Entry, Goal, Meter, Reading, Sides, Timing, entry
 from bench.stage import Stage
 
 ORGANIZATIONS = 64
@@ -29,79 +27,46 @@ ANSWERED = frozenset({"201", "503", "unsent"})
 """A request is not sent if all connections wait for answers."""
 
 
-@dataclass(slots=True)
-class _Load:
-    """The plans of both sides, and the requests a second that were answered in the latest overload."""
+def overload(times: int) -> Entry:
+    """Make the entry of an arrival rate that is this multiple of the capacity."""
 
-    server: Server
-    database_pid: int
-    patient: Plan
-    offered: Plan
-    answered: float
-
-    def drive(self, plan: Plan, timing: Timing) -> Result:
-        return drive_in_process(replace(plan, warmup_s=SETTLED_S, duration_s=max(timing.duration_s, DURATION_S)))
-
-    def meter(self) -> Meter:
-        return Meter(self.server.pid, self.database_pid)
-
-
-@dataclass(frozen=True, slots=True)
-class Overload:
-    """The service under the offered rate."""
-
-    name: str
-    load: _Load
-
-    def take(self, timing: Timing) -> Reading:
-        meter, result = self.load.meter(), self.load.drive(self.load.offered, timing)
-        self.load.answered = result.total / (SETTLED_S + max(timing.duration_s, DURATION_S))
-        return meter.reading(result, ANSWERED)
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """The service under waiting clients, while another client sends as many requests as in the overload to a minimal
-    server."""
-
-    name: str
-    load: _Load
-    idle: Server
-
-    def take(self, timing: Timing) -> Reading:
-        elsewhere = replace(self.load.offered, port=self.idle.port, rate=self.load.answered, counted="")
-        meter, idle_s = self.load.meter(), cpu_s(self.idle.pid)
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(self.load.drive, elsewhere, timing)
-            result = self.load.drive(self.load.patient, timing)
-        return meter.reading(result, ANSWERED, idle_s=cpu_s(self.idle.pid) - idle_s)
-
-
-@dataclass(frozen=True, slots=True)
-class Overloading:
-    """Start a service of many organizations. Each connection belongs to one of them, like those of clients."""
-
-    times: int
-
-    def __call__(self, stage: Stage, stack: ExitStack) -> Sequence[Overload | Reference]:
-        service, shops = stage.shops(ORGANIZATIONS)
-        server = stack.enter_context(service.serve())
-        requests = [request for shop in shops for request in shop.bookings()]
-        patient = Plan(server.port, requests, PATIENT_CLIENTS)
-        rate = self.times * drive_in_process(replace(patient, duration_s=DURATION_S)).throughput
-        connections = min(CONNECTIONS_MAX, int(rate * USED_EVERY_S))
-        offered = replace(patient, clients=connections, rate=rate, counted="201", by_key=True)
-        load = _Load(server, stage.postgres.pid, patient, offered, rate)
-        return [Overload("created", load), Reference("reference", load, stack.enter_context(sink.served()))]
-
-
-ENTRIES = tuple(
-    Entry(
+    @entry(
         f"overload-{times}",
         f"POST /bookings created at {times} times the capacity",
-        "the service at its capacity",
-        (Goal(RATE, 0.5),),
-        Overloading(times),
+        Goal(RATE, 0.5),
+        floor="the service at its capacity",
     )
-    for times in (2, 10)
-)
+    def build(stage: Stage, stack: ExitStack) -> Sides:
+        service, shops = stage.shops(ORGANIZATIONS)
+        server, idle = stack.enter_context(service.serve()), stack.enter_context(sink.served())
+        patient = Plan(server.port, [request for shop in shops for request in shop.bookings()], PATIENT_CLIENTS)
+        rate = times * drive_in_process(replace(patient, duration_s=DURATION_S)).throughput
+        # Each connection belongs to one organization, like those of clients.
+        connections = min(CONNECTIONS_MAX, int(rate * USED_EVERY_S))
+        offered = replace(patient, clients=connections, rate=rate, counted="201", by_key=True)
+        elsewhere = replace(offered, port=idle.port, counted="")
+
+        def created(timing: Timing) -> Reading:
+            nonlocal elsewhere
+            meter, result = Meter(server.pid, stage.postgres.pid), _drive(offered, timing)
+            elsewhere = replace(elsewhere, rate=result.total / (SETTLED_S + max(timing.duration_s, DURATION_S)))
+            return meter.reading(result, ANSWERED)
+
+        def reference(timing: Timing) -> Reading:
+            """Measure waiting clients, while another client sends as many requests as were answered in the overload."""
+            meter = Meter(server.pid, stage.postgres.pid)
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(_drive, elsewhere, timing)
+                result = _drive(patient, timing)
+            return meter.reading(result, ANSWERED)
+
+        return {"created": created, "reference": reference}
+
+    return build
+
+
+def _drive(plan: Plan, timing: Timing) -> Result:
+    return drive_in_process(replace(plan, warmup_s=SETTLED_S, duration_s=max(timing.duration_s, DURATION_S)))
+
+
+ENTRIES = (overload(2), overload(10))

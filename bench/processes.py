@@ -131,9 +131,3 @@ def cpu_s(pid: int) -> float:
             times = process.cpu_times()
             spent_s += times.user + times.system + times.children_user + times.children_system
     return spent_s
-
-
-def machine_busy_s() -> float:
-    """Return the busy CPU seconds of all processors since boot, for all programs of the machine."""
-    times = psutil.cpu_times()
-    return float(times.user + times.nice + times.system + times.irq + times.softirq + times.steal)

@@ -1,8 +1,6 @@
-"""Reading under load: the caller's identity, lists and availability."""
+"""Lists and availability under load, beside the same SQL by hand."""
 
-from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import timedelta
 from itertools import zip_longest
 from typing import Any
@@ -10,50 +8,40 @@ from typing import Any
 from bench import floors
 from bench.fill import FIRST_DAY, ZONE, midnight
 from bench.load import Request
-from bench.measure import RATE, Entry, Goal, HttpSide
+from bench.measure import RATE, Entry, Goal, Sides, entry, under_load
 from bench.processes import Server
 from bench.service import answer
 from bench.stage import Stage
 
-SAME_SQL = "the same SQL + orjson, Starlette"
 
+def listing(name: str, measures: str, ratio: float, ours: str, theirs: str) -> Entry:
+    """Make the entry of a list of the filled organization: our path and the floor's answer with the same data."""
 
-def me(stage: Stage, stack: ExitStack) -> Sequence[HttpSide]:
-    service, reader = stage.lists()
-    server, floor = stack.enter_context(service.serve()), stack.enter_context(floors.serve("hello"))
-    return [
-        HttpSide.of("service", server, [reader.get("/api/v1/me")], database=stage.postgres),
-        HttpSide.of("FastAPI hello", floor, [Request("GET", "/hello")]),
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """A list of the filled organization: our path and the floor's. Both must answer with the same data."""
-
-    ours: str
-    theirs: str
-
-    def __call__(self, stage: Stage, stack: ExitStack) -> Sequence[HttpSide]:
+    @entry(name, measures, Goal(RATE, ratio), floor="the same SQL + orjson, Starlette")
+    def build(stage: Stage, stack: ExitStack) -> Sides:
         service, reader = stage.lists()
         floor = stack.enter_context(floors.serve("reads", database_url=service.database_url))
-        bare = Request("GET", f"{self.theirs}&org={reader.id}&zone={ZONE}")
-        server, request = stack.enter_context(service.serve()), reader.get(self.ours)
+        bare = Request("GET", f"{theirs}&org={reader.id}&zone={ZONE}")
+        server, request = stack.enter_context(service.serve()), reader.get(ours)
         compare(_data(server, request), _data(floor, bare))
-        return [
-            HttpSide.of("service", server, [request], database=stage.postgres),
-            HttpSide.of("same SQL, Starlette", floor, [bare], database=stage.postgres),
-        ]
+        return {
+            "service": under_load(server, [request], database=stage.postgres),
+            "same SQL, Starlette": under_load(floor, [bare], database=stage.postgres),
+        }
+
+    return build
 
 
-def bookings(limit: int) -> Listing:
-    return Listing(f"/api/v1/bookings?limit={limit}", f"/bookings?limit={limit}")
+def bookings(limit: int, ratio: float) -> Entry:
+    path = f"/bookings?limit={limit}"
+    return listing(f"bookings-{limit}", f"GET {path}", ratio, f"/api/v1{path}", path)
 
 
-def availability(days: int) -> Listing:
+def availability(name: str, days: int, ratio: float) -> Entry:
     last = FIRST_DAY + timedelta(days - 1)
-    start, end = midnight(FIRST_DAY), midnight(last + timedelta(1))
-    return Listing(f"/api/v1/availability?from={FIRST_DAY}&to={last}", f"/availability?from={start}&until={end}")
+    ours = f"/api/v1/availability?from={FIRST_DAY}&to={last}"
+    theirs = f"/availability?from={midnight(FIRST_DAY)}&until={midnight(last + timedelta(1))}"
+    return listing(name, f"GET /availability, days: {days}", ratio, ours, theirs)
 
 
 def _data(server: Server, request: Request) -> list[dict[str, Any]]:
@@ -72,9 +60,8 @@ def compare(ours: list[dict[str, Any]], floor: list[dict[str, Any]]) -> None:
 
 
 ENTRIES = (
-    Entry("me", "GET /me", "bare FastAPI hello", (Goal(RATE, 0.45),), me),
-    Entry("bookings-25", "GET /bookings?limit=25", SAME_SQL, (Goal(RATE, 0.75),), bookings(25)),
-    Entry("bookings-100", "GET /bookings?limit=100", SAME_SQL, (Goal(RATE, 0.95),), bookings(100)),
-    Entry("availability-25", "GET /availability, a day", SAME_SQL, (Goal(RATE, 0.75),), availability(1)),
-    Entry("availability-100", "GET /availability, four days", SAME_SQL, (Goal(RATE, 0.95),), availability(4)),
+    bookings(25, 0.75),
+    bookings(100, 0.95),
+    availability("availability-25", 1, 0.75),
+    availability("availability-100", 4, 0.95),
 )

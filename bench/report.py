@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
 from rich import box
@@ -19,71 +18,53 @@ from bench.postgres import Postgres
 from bench.processes import ROOT
 
 RESULTS = ROOT / "bench" / "results"
-PACKAGES = ("fastapi", "starlette", "uvicorn", "uvloop", "httptools", "orjson", "psycopg", "sqlalchemy", "pydantic")
 MIN_WIDTH = 160
 
 
 def show(outcomes: Sequence[Outcome]) -> None:
-    """Print a table for each entry, with its goals, failures and doubts below."""
-    console = wide_console()
+    """Print a table for each entry, with its goals and failures below."""
+    console = Console()
+    console.width = max(console.width, MIN_WIDTH)  # a pipe or a narrow terminal would cut figures
     for outcome in outcomes:
         entry = outcome.entry
         floor = f", beside {entry.floor}" if entry.floor else ""
         console.print(f"[bold]{entry.name}[/]: {entry.measures}{floor}", highlight=False)
         console.print(_table(outcome))
-        for goal in outcome.entry.goals:
+        for goal in entry.goals:
             reached = outcome.reached(goal)
             colour = "green" if goal.is_met(reached.median) else "red"
             console.print(f"[{colour}]{_spread(reached)}[/], goal: {goal}")
-        for failure in outcome.failures:
-            console.print(f"[red]wrong answers:[/] {failure}")
-        for doubt in outcome.doubts:
-            console.print(f"[yellow]doubt:[/] {doubt}")
-        console.print()
+        console.print(*(f"[red]wrong answers:[/] {failure}" for failure in outcome.failures), "", sep="\n")
 
 
 def _table(outcome: Outcome) -> Table:
     figures = next(iter(outcome.readings.values()))[0].figures
-    table = new_table("side", *figures)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("side", no_wrap=True)
+    for figure in figures:
+        table.add_column(figure, justify="right", no_wrap=True)
     for side in outcome.readings:
         table.add_row(side, *(_spread(Spread.of(outcome.values(side, figure))) for figure in figures))
     return table
 
 
-def wide_console() -> Console:
-    """Return a console for tables. A pipe or a narrow terminal would cut figures; wrapped lines are better."""
-    console = Console()
-    console.width = max(console.width, MIN_WIDTH)
-    return console
-
-
-def new_table(first: str, *headings: str) -> Table:
-    """Return a table without rows, whose figures are on the right."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column(first, no_wrap=True)
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
-
-
 def _spread(spread: Spread) -> str:
-    """Return the median and the range, with two decimals below ten, and none from a hundred on."""
+    """Return the median and the range, if there is one, with two decimals below ten, and none from a hundred on."""
     digits = 2 if spread.median < 10 else 1 if spread.median < 100 else 0
-    return f"{spread.median:,.{digits}f} ({spread.low:,.{digits}f}–{spread.high:,.{digits}f})"
+    values = [f"{value:,.{digits}f}" for value in (spread.median, spread.low, spread.high)]
+    return f"{values[0]} ({values[1]}–{values[2]})" if spread.low < spread.high else values[0]
 
 
 def environment(postgres: Postgres) -> dict[str, object]:
-    """Return the machine and the versions of the measurement."""
+    """Return the machine of the measurement, and the commit, whose locks name the versions of all packages."""
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "HEAD"),
         "uncommitted_changes": bool(_git("status", "--porcelain")),
         "python": platform.python_version(),
-        "system": platform.platform(),
         "processors": os.cpu_count(),
         "load_average": os.getloadavg(),
-        "postgres": postgres.settings(),
-        "packages": {name: version(name) for name in PACKAGES},
+        "postgres": postgres.version,
     }
 
 

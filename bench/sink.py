@@ -6,20 +6,20 @@ requests. `GET /-/count` returns the number of requests since the previous count
 monotonic clock that all processes of a machine share.
 """
 
+import asyncio
 import json
-import os
-import select
-import socket
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import httpx
+import uvloop
 from support.serving.servers import free_port
 
 from bench.processes import HOST, Server, serving
 
-_PIECE = 64 * 1024
 _COUNT = b"GET /-/count"
 ANSWER = b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n"
 
@@ -32,47 +32,35 @@ def served() -> Iterator[Server]:
         yield server
 
 
-class _Sink:
-    """The open connections, and the requests that arrived on them."""
+def counted(server: Server) -> Any:
+    """Return the `count` of requests since the last call, and when the first one arrived, `first_at`."""
+    return httpx.get(f"http://{HOST}:{server.port}/-/count").json()
 
-    def __init__(self) -> None:
-        self.connections: dict[int, socket.socket] = {}
-        self.count = 0
-        self.first_at = 0.0
 
-    def serve(self, port: int) -> None:
-        """Answer all requests, endlessly."""
-        with socket.create_server((HOST, port), backlog=4096) as listener, select.epoll() as poll:
-            poll.register(listener, select.EPOLLIN)
-            while True:
-                for fd, _ in poll.poll():
-                    if fd == listener.fileno():
-                        accepted, _ = listener.accept()
-                        self.connections[accepted.fileno()] = accepted
-                        poll.register(accepted, select.EPOLLIN)
-                    elif not self._answer(fd):
-                        self.connections.pop(fd).close()
+class _Connection(asyncio.Protocol):
+    """A connection of a client."""
 
-    def _answer(self, fd: int) -> bool:
-        """Answer the request on a connection; return False if its client has closed it."""
-        try:
-            request = os.read(fd, _PIECE)
-            if request:
-                os.write(fd, self._counted() if request.startswith(_COUNT) else self._add())
-        except OSError:
-            return False
-        return bool(request)
+    arrivals: tuple[int, float] = 0, 0.0
+    """The number of requests on all connections, and the time of the first one."""
 
-    def _add(self) -> bytes:
-        self.first_at = self.first_at or time.monotonic()
-        self.count += 1
-        return ANSWER
+    def connection_made(self, transport: Any) -> None:
+        self.write = transport.write
 
-    def _counted(self) -> bytes:
-        body = json.dumps({"count": self.count, "first_at": self.first_at}).encode()
-        self.count, self.first_at = 0, 0.0
-        return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    def data_received(self, data: bytes) -> None:
+        count, first_at = _Connection.arrivals
+        if not data.startswith(_COUNT):
+            _Connection.arrivals = count + 1, first_at or time.monotonic()
+            self.write(ANSWER)
+            return
+        _Connection.arrivals = 0, 0.0
+        body = json.dumps({"count": count, "first_at": first_at}).encode()
+        self.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+
+async def _serve(port: int) -> None:
+    server = await asyncio.get_running_loop().create_server(_Connection, HOST, port, backlog=4096)
+    await server.serve_forever()
 
 
 if __name__ == "__main__":
-    _Sink().serve(int(sys.argv[1]))
+    uvloop.run(_serve(int(sys.argv[1])))

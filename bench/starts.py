@@ -1,4 +1,4 @@
-"""The start of the service, and the set-up of a fresh clone. Every take is a separate process."""
+"""The start of the service, what it uses when it is idle, and the set-up of a fresh clone."""
 
 import os
 import re
@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -15,39 +15,69 @@ from pathlib import Path
 import httpx
 from support.serving.servers import free_port
 
-from bench.measure import Entry, Goal, Timed
-from bench.processes import HOST, ROOT, Server, serving
-from bench.service import Service, Shop
+from bench.measure import Goal, Reading, Sides, Take, Timing, entry
+from bench.processes import HOST, ROOT, Server, cpu_s, serving, tree
+from bench.service import Service, Shop, answer
 from bench.stage import Stage
 
 UV = Path(sys.executable).parent / "uv"
 _KEY = re.compile(r"BOOKING_API_KEY=(\S+)")
 
 
-# The service -----------------------------------------------------------------------------------------------------
+SETTLE_S = 3.0
+"""Seconds after the start and a first request, which loads everything."""
+LONGER = 5
+"""The length of an idle run, as a multiple of a run under load."""
 
 
-def _starting(stage: Stage, stack: ExitStack) -> Sequence[Timed]:
+def timed(figure: str, value: Callable[[], float]) -> Take:
+    """Return the side whose only figure is the result of a function, such as a time."""
+    return lambda _: Reading({figure: value()})
+
+
+@entry(
+    "idle",
+    "`booking serve` with its worker on PostgreSQL, without requests",
+    Goal("resident MB", at_most=130, is_ratio=False),
+    Goal("% of a core", at_most=1, is_ratio=False),
+)
+def idle(stage: Stage, stack: ExitStack) -> Sides:
     service, reader = stage.lists()
-    sides = [
-        Timed("booking serve", "ms", partial(_served_ms, service, reader)),
-        Timed("import fastapi, sqlalchemy", "ms", _imported_ms),
-    ]
-    for side in sides:
-        side.value()  # the first read comes from the disk
+    server = stack.enter_context(service.serve(worker=True))
+    answer(server, reader.get("/api/v1/bookings"))
+    time.sleep(SETTLE_S)
+
+    def take(timing: Timing) -> Reading:
+        began, spent_s = time.perf_counter(), cpu_s(server.pid)
+        time.sleep(timing.duration_s * LONGER)
+        share = (cpu_s(server.pid) - spent_s) / (time.perf_counter() - began)
+        resident = sum(process.memory_info().rss for process in tree(server.pid))
+        return Reading({"resident MB": resident / 2**20, "% of a core": share * 100})
+
+    return {"service": take}
+
+
+@entry(
+    "start",
+    "booking serve, to its first answer",
+    Goal("ms", at_most=2.2),
+    floor="python -c 'import fastapi, sqlalchemy'",
+)
+def start(stage: Stage, stack: ExitStack) -> Sides:
+    sides = {
+        "booking serve": timed("ms", partial(_served_ms, *stage.lists())),
+        "import fastapi, sqlalchemy": timed("ms", _imported_ms),
+    }
+    for take in sides.values():
+        take(Timing(0.0, 0.0))  # the first read comes from the disk
     return sides
 
 
 def _served_ms(service: Service, reader: Shop) -> float:
     """Measure the time from the start of the process to its first response that came from the database."""
     port, began = free_port(), time.perf_counter()
-    with serving(
-        service.command(port, worker=True),
-        port=port,
-        env=service.env,
-        pause_s=0.005,
-        is_ready=partial(answers_key, reader.api_key),
-    ):
+    is_ready = partial(answers_key, reader.api_key)
+    with serving(service.command(port, worker=True), port=port, env=service.env, pause_s=0.005, is_ready=is_ready):
         return (time.perf_counter() - began) * 1e3
 
 
@@ -65,16 +95,14 @@ def _imported_ms() -> float:
     return (time.perf_counter() - began) * 1e3
 
 
-# A fresh clone ---------------------------------------------------------------------------------------------------
-
-
-def _setting_up(stage: Stage, stack: ExitStack) -> Sequence[Timed]:
+@entry("setup", "make run in a clone, to its first answer", Goal("s", at_most=4), floor="uv pip install of its set")
+def setup(stage: Stage, stack: ExitStack) -> Sides:
     clone = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="booking-setup-"))) / "clone"
     subprocess.run(["git", "clone", "--quiet", "--depth", "1", f"file://{ROOT}", str(clone)], check=True)
-    return [
-        Timed("make run", "s", partial(_run_s, clone)),
-        Timed("uv pip install", "s", partial(_install_s, clone)),
-    ]
+    return {
+        "make run": timed("s", partial(_run_s, clone)),
+        "uv pip install": timed("s", partial(_install_s, clone)),
+    }
 
 
 def _run_s(clone: Path) -> float:
@@ -109,19 +137,4 @@ def _empty_caches(folder: str) -> dict[str, str]:
     return {"UV_CACHE_DIR": folder, "PIP_NO_CACHE_DIR": "1"}
 
 
-ENTRIES = (
-    Entry(
-        "start",
-        "booking serve, to its first answer",
-        "python -c 'import fastapi, sqlalchemy'",
-        (Goal("ms", at_most=2.2),),
-        _starting,
-    ),
-    Entry(
-        "setup",
-        "make run in a clone, to its first answer",
-        "uv pip install of its set",
-        (Goal("s", at_most=4),),
-        _setting_up,
-    ),
-)
+ENTRIES = (idle, start, setup)

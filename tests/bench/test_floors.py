@@ -1,7 +1,6 @@
 """The floors give the service's answers, and their statements run on PostgreSQL."""
 
 import json
-import sqlite3
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,7 +14,7 @@ from support.databases.databases import connect
 from support.world.creating import create, created
 from support.world.world import DAY, FixedClock, make_world
 
-from bench import embedded_floor, floor_sql
+from bench import floor_sql, sqlite_floor
 from bench.fill import DEPARTURES_PER_DAY, FIRST_DAY, ZONE, fill, midnight
 from bench.reads import compare
 from booking_core.db.engine import Database
@@ -78,12 +77,9 @@ def test_the_floor_of_sqlite_writes_the_rows_of_the_last_booking(fresh_database_
         for key in ("first-key", "second-key", "third-key"):
             (answer,) = created(service, [create(world, departures[0], key)])
             assert isinstance(answer, Answer)
-    with closing(sqlite3.connect(fresh_database_url.removeprefix("sqlite:///"))) as database:
-        database.execute("PRAGMA foreign_keys = ON")
-        floor = embedded_floor.Pattern(database)
-        for number in (1, 2):
-            for statement, row in zip(floor.statements, floor.rows(number, departures[1]), strict=True):
-                database.execute(statement, row)
+    with closing(sqlite_floor.opened(fresh_database_url.removeprefix("sqlite:///"))) as database:
+        floor = sqlite_floor.Pattern(database)
+        floor.write(departures[1:] * 2)
         bookings = database.execute("SELECT booking_number, departure_id FROM bookings ORDER BY 1").fetchall()
         written = dict(database.execute("SELECT type, count(*) FROM events GROUP BY type").fetchall())
         keys = database.execute("SELECT count(DISTINCT key) FROM idempotency").fetchone()

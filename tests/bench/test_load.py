@@ -9,7 +9,6 @@ import pytest
 from bench import sink
 from bench.load import FRESH, Plan, Request, drive, factories
 from bench.processes import Server
-from bench.service import answer
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +37,10 @@ def test_a_fresh_value_is_new_and_begins_with_the_time_of_sending() -> None:
 
 
 def test_a_crowd_sends_each_of_its_requests_once(server: Server) -> None:
-    answer(server, Request("GET", "/-/count"))
+    sink.counted(server)
     result = asyncio.run(drive(Plan(server.port, [Request("POST", "/", body="{}")], 20, 0.0, 30.0, max_requests=20)))
     assert result.statuses == {"204": 20}
-    assert result.total == answer(server, Request("GET", "/-/count"))["count"] == 20
+    assert result.total == sink.counted(server)["count"] == 20
     assert 0 < result.last_ms < 30_000
 
 

@@ -1,16 +1,14 @@
 """The report of the bench compares our side with its floor, round by round."""
 
-from importlib.metadata import version
-
 import pytest
 
 from bench.load import Result
 from bench.measure import RATE, Entry, Goal, Meter, Outcome, Reading
-from bench.report import PACKAGES, as_json
+from bench.report import as_json
 
 
 def outcome(goal: Goal, ours: list[float], floor: list[float]) -> Outcome:
-    entry = Entry("entry", "GET /", "floor", (goal,), lambda stage, stack: [])
+    entry = Entry("entry", "GET /", "floor", (goal,), lambda stage, stack: {})
     sides = {"service": ours, "floor": floor}
     return Outcome(entry, {side: [Reading({RATE: value}) for value in values] for side, values in sides.items()})
 
@@ -32,8 +30,8 @@ def test_a_least_ratio_is_met_from_its_limit_on() -> None:
 
 
 def test_a_status_that_is_no_answer_is_a_failure() -> None:
-    reading = Meter(None, None).reading(Result(1, 1, 1, 1, 3, {"200": 2, "503": 1}, 0.3, 0.1), frozenset({"200"}))
-    assert reading.failures == ("1 × 503",)
+    reading = Meter(None, None).reading(Result(1, 1, 1, 1, 3, {"200": 2, "503": 1}, 0.3), frozenset({"200"}))
+    assert reading.failures == ["1 × 503"]
     assert reading.figures["client µs"] == pytest.approx(100_000)
 
 
@@ -41,9 +39,4 @@ def test_the_json_has_every_reading_and_the_goal() -> None:
     goal = Goal(RATE, 0.5)
     report = as_json(outcome(goal, [50.0], [100.0]))
     assert report["goals"] == {"requests/s ≥ 0.5 ×": {"median": 0.5, "low": 0.5, "high": 0.5}}
-    assert report["readings"]["service"] == [{"figures": {RATE: 50.0}, "failures": (), "doubts": ()}]
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_of_the_report_is_installed(package: str) -> None:
-    assert version(package)
+    assert report["readings"]["service"] == [{"figures": {RATE: 50.0}, "failures": ()}]

@@ -108,16 +108,20 @@ def departures(organization_id: str, experience_ids: Iterable[str], starts_at: i
     made = ids(1)
     for place, experience_id in enumerate(experience_ids):
         for day in range(count):
-            yield {
-                "organization_id": organization_id,
-                "id": next(made),
-                "experience_id": experience_id,
-                "starts_at": starts_at + day * DAY + place * HOUR // 100,
-                "seats_total": 1000,
-                "seats_ceiling": 1000,
-                "created_at": starts_at,
-                "updated_at": starts_at,
-            }
+            yield departure(organization_id, next(made), experience_id, starts_at + day * DAY + place * HOUR // 100)
+
+
+def departure(organization_id: str, row_id: str, experience_id: str, starts_at: int) -> Row:
+    return {
+        "organization_id": organization_id,
+        "id": row_id,
+        "experience_id": experience_id,
+        "starts_at": starts_at,
+        "seats_total": 1000,
+        "seats_ceiling": 1000,
+        "created_at": starts_at,
+        "updated_at": starts_at,
+    }
 
 
 def event(organization_id: str, row_id: str, sequence: int, created_at: int, **over: Any) -> Row:

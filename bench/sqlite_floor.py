@@ -7,12 +7,11 @@ One thread writes, and commits waiting bookings together, up to 32, with WAL and
 
 import asyncio
 import os
-import queue
 import sqlite3
-import threading
 import uuid
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
@@ -24,8 +23,7 @@ from starlette.routing import Route
 NUMBERED = {"booking_number": 1, "sequence": 2, "event_sequence": 2}
 """Columns with dense numbers, and the step for one booking."""
 BATCH = 32
-
-Waiting = tuple[str, "asyncio.Future[None]"]
+PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON")
 
 
 class Pattern:
@@ -33,14 +31,15 @@ class Pattern:
 
     def __init__(self, database: sqlite3.Connection) -> None:
         rows = _last_rows(database)
+        self._database, self._written = database, 0
         self._text = orjson.dumps(rows).decode()
         self._unique = [row[name] for table in rows.values() for row in table for name in ("id", "key") if name in row]
-        self.statements = [_insert(table, row) for table, table_rows in rows.items() for row in table_rows]
+        self._statements = [_insert(table, row) for table, table_rows in rows.items() for row in table_rows]
         (booking,) = rows["bookings"]
-        self.organization_id, self._departure = booking["organization_id"], booking["departure_id"]
+        self._organization_id, self._departure = booking["organization_id"], booking["departure_id"]
         self.answer: bytes = rows["events"][0]["body"].encode()
 
-    def rows(self, number: int, departure: str) -> list[dict[str, Any]]:
+    def _rows(self, number: int, departure: str) -> list[dict[str, Any]]:
         """Return the rows of one booking, in the order of the statements."""
         text = self._text.replace(self._departure, departure)
         for unique in self._unique:
@@ -51,6 +50,25 @@ class Pattern:
                 if column in row:
                     row[column] += number * step
         return rows
+
+    def write(self, departures: Sequence[str]) -> None:
+        """Write a booking of each departure in one transaction."""
+        execute, organization_id, count = self._database.execute, self._organization_id, len(departures)
+        bookings = [self._rows(self._written + at, departure) for at, departure in enumerate(departures, 1)]
+        execute("BEGIN IMMEDIATE")
+        self._database.executemany(
+            "UPDATE departures SET seats_taken = seats_taken + 1 WHERE organization_id = ? AND id = ?",
+            [(organization_id, departure) for departure in departures],
+        )
+        execute(
+            "UPDATE counters SET last_booking_number = last_booking_number + ?,"
+            " last_event_sequence = last_event_sequence + ? WHERE organization_id = ?",
+            (count, 2 * count, organization_id),
+        )
+        for statement, rows in zip(self._statements, zip(*bookings, strict=True), strict=True):
+            self._database.executemany(statement, rows)
+        execute("COMMIT")
+        self._written += count
 
 
 def _last_rows(database: sqlite3.Connection) -> dict[str, list[dict[str, Any]]]:
@@ -73,65 +91,40 @@ def _insert(table: str, row: dict[str, Any]) -> str:
     return f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join(f':{column}' for column in row)})"
 
 
-class Writer:
-    """The single writing thread."""
-
-    def __init__(self, path: str, pattern: Pattern, loop: asyncio.AbstractEventLoop) -> None:
-        self._path = path
-        self._pattern = pattern
-        self._loop = loop
-        self._written = 0
-        self.waiting: queue.SimpleQueue[Waiting] = queue.SimpleQueue()
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        database = sqlite3.connect(self._path, isolation_level=None)
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
-            database.execute(f"PRAGMA {pragma}")
-        while True:
-            batch = [self.waiting.get()]
-            while len(batch) < BATCH and not self.waiting.empty():
-                batch.append(self.waiting.get())
-            self._write(database, [departure for departure, _ in batch])
-            self._loop.call_soon_threadsafe(_resolve, [future for _, future in batch])
-
-    def _write(self, database: sqlite3.Connection, departures: Sequence[str]) -> None:
-        organization_id, count = self._pattern.organization_id, len(departures)
-        bookings = [self._pattern.rows(self._written + at, departure) for at, departure in enumerate(departures, 1)]
-        database.execute("BEGIN IMMEDIATE")
-        database.executemany(
-            "UPDATE departures SET seats_taken = seats_taken + 1 WHERE organization_id = ? AND id = ?",
-            [(organization_id, departure) for departure in departures],
-        )
-        database.execute(
-            "UPDATE counters SET last_booking_number = last_booking_number + ?,"
-            " last_event_sequence = last_event_sequence + ? WHERE organization_id = ?",
-            (count, 2 * count, organization_id),
-        )
-        for statement, rows in zip(self._pattern.statements, zip(*bookings, strict=True), strict=True):
-            database.executemany(statement, rows)
-        database.execute("COMMIT")
-        self._written += count
-
-
-def _resolve(futures: Sequence["asyncio.Future[None]"]) -> None:
-    for future in futures:
-        future.set_result(None)
+def opened(path: str) -> sqlite3.Connection:
+    """Open a database whose transactions begin and end by statements, for any thread."""
+    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    for pragma in PRAGMAS:
+        database.execute(f"PRAGMA {pragma}")
+    return database
 
 
 def book() -> Starlette:
     """Create the application. Its response is the body of an event of the pattern, which contains the booking."""
-    with closing(sqlite3.connect(os.environ["BENCH_SQLITE"])) as database:
-        pattern = Pattern(database)
-    writers: list[Writer] = []
+    pattern = Pattern(opened(os.environ["BENCH_SQLITE"]))
+    waiting: asyncio.Queue[tuple[str, asyncio.Future[None]]] = asyncio.Queue()
 
     async def create(request: Request) -> Response:
-        booking, loop = orjson.loads(await request.body()), asyncio.get_running_loop()
-        if not writers:
-            writers.append(Writer(os.environ["BENCH_SQLITE"], pattern, loop))
-        written: asyncio.Future[None] = loop.create_future()
-        writers[0].waiting.put((booking["experience_date_id"], written))
+        booking, written = orjson.loads(await request.body()), asyncio.get_running_loop().create_future()
+        waiting.put_nowait((booking["experience_date_id"], written))
         await written
         return Response(pattern.answer, 201, media_type="application/json")
 
-    return Starlette(routes=[Route("/bookings", create, methods=["POST"])])
+    async def write() -> None:
+        thread = ThreadPoolExecutor(1)
+        while True:
+            batch = [await waiting.get()]
+            while len(batch) < BATCH and not waiting.empty():
+                batch.append(waiting.get_nowait())
+            departures = [departure for departure, _ in batch]
+            await asyncio.get_running_loop().run_in_executor(thread, pattern.write, departures)
+            for _, written in batch:
+                written.set_result(None)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        writing = asyncio.create_task(write())
+        yield
+        writing.cancel()
+
+    return Starlette(routes=[Route("/bookings", create, methods=["POST"])], lifespan=lifespan)
