@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import date
 from enum import Enum
@@ -260,6 +261,28 @@ def session_app(
     app = create_app(settings, database=session_database, flush_s=math.inf)
     with WholeResponses(app) as running:
         yield running
+
+
+@pytest.fixture
+def fresh_database(fresh_database_url: str, clock: FixedClock) -> Iterator[Database]:
+    """A database for this test alone, on the test's clock."""
+    with closing(Database(fresh_database_url, clock=clock)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def alone(fresh_database: Database, clock: FixedClock) -> World:
+    """An organization that is alone in its database, since a worker and its jobs serve every organization."""
+    return make_world(fresh_database, clock)
+
+
+@pytest.fixture(scope="module")
+def module_database(
+    backend: str, new_database_url: Callable[[str], str], session_clock: FixedClock
+) -> Iterator[Database]:
+    """A database for the tests of a module, for the same reason."""
+    with closing(Database(new_database_url(backend), clock=session_clock)) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -20,14 +20,13 @@ from support.databases.databases import fill
 from support.receivers.senders import FAILED, FakeSender, worker_of
 from support.serving import jumping_loop
 from support.world.hooks import Hooks
-from support.world.world import DAY, HOUR, NOON, SECRET, FixedClock, World, make_world
+from support.world.world import DAY, HOUR, NOON, SECRET, World
 
 from booking_core import webhooks
 from booking_core.base import tokens
 from booking_core.base.errors import Conflict
 from booking_core.base.settings import Settings
 from booking_core.db import tables
-from booking_core.db.engine import Database
 from booking_core.models.webhooks import AttemptError
 from booking_core.organizations import keys
 from booking_core.records import retention_clock
@@ -221,14 +220,6 @@ def test_a_receiver_has_10_seconds_to_answer(caplog: pytest.LogCaptureFixture) -
     late = jumping_loop.run(_sent_to_a_receiver_that_answers_after(10.01))
     assert (late.status, late.error) == (None, AttemptError.TIMEOUT)
     assert late.duration_ms == pytest.approx(10_000, abs=1)
-
-
-@pytest.fixture
-def alone(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
-    """An organization that is alone in its database: a worker serves every organization."""
-    database = Database(fresh_database_url, clock=clock)
-    yield make_world(database, clock)
-    database.close()
 
 
 def settings_of(world: World) -> Settings:

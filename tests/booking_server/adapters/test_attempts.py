@@ -5,14 +5,13 @@ import asyncio
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from support.world.hooks import Hooks
-from support.world.world import SECRET, FixedClock, make_world
+from support.world.world import SECRET, World
 
-from booking_core.db.engine import Database
 from booking_server.adapters.webhook_client import WebhookSender
 from booking_server.worker.process import Worker
 
@@ -23,10 +22,8 @@ KEPT = 0.6
 
 
 @pytest.fixture
-def hooks(fresh_database_url: str, clock: FixedClock) -> Iterator[Hooks]:
-    database = Database(fresh_database_url, clock=clock)
-    yield Hooks(make_world(database, clock))
-    database.close()
+def hooks(alone: World) -> Hooks:
+    return Hooks(alone)
 
 
 def close(call: Any) -> None:

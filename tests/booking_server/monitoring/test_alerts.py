@@ -8,17 +8,15 @@ import asyncio
 import json
 import re
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from support.receivers.smtp import HANG, MailServer
 from support.world.mails import Mails
-from support.world.world import SECRET, FixedClock, World, make_world
+from support.world.world import SECRET, World
 
 from booking_core.base.settings import Settings
-from booking_core.db.engine import Database
 from booking_core.notifications import Mailbox
 from booking_server.adapters.smtp import SmtpMailer, SmtpServer
 from booking_server.adapters.webhook_client import WebhookSender
@@ -35,12 +33,6 @@ DASHBOARD = DEPLOY / "grafana" / "booking.json"
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "operators" / "watching.md"
 RUNBOOK = Path(__file__).parents[3] / "docs" / "operations" / "alerts.md"
 METRIC = re.compile(r"\b((?:booking|process)_[a-z0-9_]+)\b")
-
-
-@pytest.fixture
-def world(fresh_database_url: str) -> Iterator[World]:
-    with closing(Database(fresh_database_url, clock=(clock := FixedClock()))) as database:
-        yield make_world(database, clock)
 
 
 def exported(world: World) -> set[str]:

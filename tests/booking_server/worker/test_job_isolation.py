@@ -7,7 +7,7 @@ number of transactions.
 import asyncio
 import json
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -272,12 +272,9 @@ class Neighbours:
 
 
 @pytest.fixture
-def neighbours(fresh_database_url: str) -> Iterator[Neighbours]:
-    clock = FixedClock()
-    database = Database(fresh_database_url, clock=clock)
-    first, second = sorted((make_world(database, clock) for _ in range(2)), key=lambda world: world.org)
-    yield Neighbours(fresh_database_url, database, clock, first, second)
-    database.close()
+def neighbours(fresh_database_url: str, fresh_database: Database, clock: FixedClock) -> Neighbours:
+    first, second = sorted((make_world(fresh_database, clock) for _ in range(2)), key=lambda world: world.org)
+    return Neighbours(fresh_database_url, fresh_database, clock, first, second)
 
 
 def jobs_of(neighbours: Neighbours) -> list[Job]:

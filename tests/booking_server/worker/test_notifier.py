@@ -1,7 +1,7 @@
 """The notifier between processes: one notification for many commits, and a new connection when one is lost."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -23,12 +23,9 @@ _KILL = (
 
 
 @pytest.fixture
-def database(fresh_database_url: str) -> Iterator[Database]:
-    if databases.is_sqlite(fresh_database_url):
-        pytest.skip("the worker of an SQLite file lives in the process that commits")
-    opened = Database(fresh_database_url)
-    yield opened
-    opened.close()
+def database(postgresql_only: None, fresh_database: Database) -> Database:
+    """A database of PostgreSQL: the worker of an SQLite file lives in the process that commits."""
+    return fresh_database
 
 
 def terminate(database: Database) -> int:

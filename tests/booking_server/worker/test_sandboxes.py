@@ -1,7 +1,7 @@
 """The worker serves a sandbox by its own clock, and nothing of it leaves the service but webhooks."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,14 +43,6 @@ from booking_server.worker.process import Worker
 
 SENDER = Mailbox("Booking Office", "office@book.example")
 """Of the installation."""
-
-
-@pytest.fixture(scope="module")
-def own_database(backend: str, new_database_url: Callable[[str], str], session_clock: FixedClock) -> Iterator[Database]:
-    """A database without rows of other tests: a worker serves every organization."""
-    opened = Database(new_database_url(backend), clock=session_clock)
-    yield opened
-    opened.close()
 
 
 @dataclass
@@ -167,14 +159,14 @@ def outside() -> Outside:
 
 
 @pytest.fixture
-def sandbox(own_database: Database, clock: FixedClock, outside: Outside) -> Sandbox:
-    return Sandbox(make_world(own_database, clock, clock_offset=0), outside)
+def sandbox(module_database: Database, clock: FixedClock, outside: Outside) -> Sandbox:
+    return Sandbox(make_world(module_database, clock, clock_offset=0), outside)
 
 
 @pytest.fixture
-def live(own_database: Database, clock: FixedClock, outside: Outside) -> Sandbox:
+def live(module_database: Database, clock: FixedClock, outside: Outside) -> Sandbox:
     """A live organization beside it, with the same calls except calls of the clock."""
-    return Sandbox(make_world(own_database, clock), outside)
+    return Sandbox(make_world(module_database, clock), outside)
 
 
 def test_the_clock_of_a_sandbox_expires_only_its_own_checkouts(sandbox: Sandbox, live: Sandbox) -> None:
@@ -314,9 +306,9 @@ def test_retries_of_webhooks_follow_the_clock_and_signatures_the_real_time(sandb
 
 
 def test_a_moved_clock_cancels_departures_under_their_minimum(
-    own_database: Database, clock: FixedClock, outside: Outside
+    module_database: Database, clock: FixedClock, outside: Outside
 ) -> None:
-    world = make_world(own_database, clock, clock_offset=0, cancel_under_minimum=True)
+    world = make_world(module_database, clock, clock_offset=0, cancel_under_minimum=True)
     job = expiry_job(world)
     sandbox = Sandbox(world, outside)
     departure = world.departure(world.experience(min_participants=4), starts_at=clock() + 2 * DAY)
@@ -329,10 +321,10 @@ def test_a_moved_clock_cancels_departures_under_their_minimum(
 
 
 def test_repeated_clock_moves_of_a_sandbox_cost_others_no_batch(
-    own_database: Database, clock: FixedClock, outside: Outside
+    module_database: Database, clock: FixedClock, outside: Outside
 ) -> None:
-    sandbox = Sandbox(make_world(own_database, clock, clock_offset=0), outside)
-    live = Sandbox(make_world(own_database, clock, pending_minutes=1), outside)
+    sandbox = Sandbox(make_world(module_database, clock, clock_offset=0), outside)
+    live = Sandbox(make_world(module_database, clock, pending_minutes=1), outside)
     job = expiry_job(live.world)
     asyncio.run(job.run_once())
     for turn in range(3):

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from support.api.api import Api
-from support.databases.databases import is_sqlite
 from support.receivers.senders import FAILED, OK, FakeSender, worker_of
 from support.world.hooks import Hooks
 from support.world.world import DAY, HOUR, FixedClock, World, make_world
@@ -240,18 +239,14 @@ def test_expired_leases_are_rescued_after_the_clock_was_set_back(alone: World) -
     assert hooks.delivery()["status"] == "succeeded"
 
 
-def test_an_idle_worker_is_woken_by_a_commit_of_another_process(
-    fresh_database_url: str, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if is_sqlite(fresh_database_url):
-        pytest.skip("the worker of an SQLite file lives in the process that commits")
+@pytest.mark.usefixtures("postgresql_only")
+def test_an_idle_worker_is_woken_by_a_commit_of_another_process(alone: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("booking_server.worker.deliveries.POLL_S", 3600)
-    world = make_world(Database(fresh_database_url, clock=clock), clock)
-    hooks, receiver = Hooks(world), FakeSender(url=url_of(world))
+    hooks, receiver = Hooks(alone), FakeSender(url=url_of(alone))
     hooks.endpoint(url=receiver.url)
 
     async def work() -> None:
-        idle, claimed = worker_of(world, receiver), asyncio.Event()
+        idle, claimed = worker_of(alone, receiver), asyncio.Event()
         wrapped = receiver.send
 
         async def send(url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
@@ -261,8 +256,8 @@ def test_an_idle_worker_is_woken_by_a_commit_of_another_process(
         monkeypatch.setattr(receiver, "send", send)
         async with (
             running(idle, receiver),
-            listen(world.database, idle.wake),
-            open_notifier(world.database) as notify,
+            listen(alone.database, idle.wake),
+            open_notifier(alone.database) as notify,
         ):
             for _ in range(2):
                 await asyncio.to_thread(hooks.publish)
@@ -272,16 +267,15 @@ def test_an_idle_worker_is_woken_by_a_commit_of_another_process(
                 claimed.clear()
 
     asyncio.run(work())
-    world.database.close()
     assert len(receiver.requests) == 2
 
 
+@pytest.mark.usefixtures("postgresql_only")
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_a_worker_with_a_wrong_clock_uses_the_databases_clock(
     fresh_database_url: str, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
-    if is_sqlite(fresh_database_url):
-        pytest.skip("with SQLite there is one process and one clock")
+    """With SQLite there is one process, and one clock."""
     monkeypatch.setattr("booking_core.db.engine.system_clock", lambda: system_clock() + hours * HOUR)
     world = make_world(Database(fresh_database_url), FixedClock(system_clock()))
     hooks, receiver = Hooks(world), FakeSender(FAILED, url=url_of(world))

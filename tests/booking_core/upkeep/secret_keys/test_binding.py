@@ -1,15 +1,13 @@
 """A sealed value opens in its own row, column and organization, and nowhere else."""
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from support.world.sealed import PURPOSES, Sealed, bound_to
-from support.world.world import FixedClock, World, make_world
+from support.world.world import World
 
 from booking_core.db import tables
-from booking_core.db.engine import Database
 
 
 @pytest.fixture
@@ -18,10 +16,8 @@ def sealed(world: World) -> Sealed:
 
 
 @pytest.fixture
-def sealed_alone(fresh_database_url: str, clock: FixedClock) -> Iterator[Sealed]:
-    """The values of the only organization of a database: a claim takes deliveries of every organization."""
-    with closing(Database(fresh_database_url, clock=clock)) as database:
-        yield Sealed(make_world(database, clock)).fill()
+def sealed_alone(alone: World) -> Sealed:
+    return Sealed(alone).fill()
 
 
 @pytest.mark.parametrize("table", PURPOSES, ids=lambda table: table.name)

@@ -1,7 +1,6 @@
 """A secret key is rotated: its values are counted and resealed, it is removed, and no value is lost."""
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -9,7 +8,7 @@ import psycopg
 import pytest
 from sqlalchemy import Table
 from support.world.sealed import CODE, KEY, PURPOSES, Sealed
-from support.world.world import DAY, FixedClock, make_world
+from support.world.world import DAY, FixedClock, World
 
 from booking_core.base.errors import NotFound, Unavailable
 from booking_core.base.settings import Settings
@@ -30,13 +29,11 @@ def never(_: float) -> None:
 
 
 @pytest.fixture
-def sealed(fresh_database_url: str) -> Iterator[Sealed]:
+def sealed(alone: World) -> Sealed:
     """Everything sealed with key A."""
-    clock = FixedClock()
-    with closing(Database(fresh_database_url, clock=clock)) as database:
-        filled = Sealed(make_world(database, clock))
-        filled.use("A")
-        yield filled.fill()
+    filled = Sealed(alone)
+    filled.use("A")
+    return filled.fill()
 
 
 @pytest.mark.parametrize("table", PURPOSES, ids=lambda table: table.name)

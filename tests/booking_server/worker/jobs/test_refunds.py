@@ -23,15 +23,6 @@ from booking_server.worker.jobs import periodic_jobs
 from booking_server.worker.jobs.payments import REFUNDS_IN_FLIGHT_MAX, REFUNDS_OF_ONE_MAX, RefundJob
 
 
-@pytest.fixture(scope="module")
-def module_database(
-    backend: str, new_database_url: Callable[[str], str], session_clock: FixedClock
-) -> Iterator[Database]:
-    database = Database(new_database_url(backend), clock=session_clock)
-    yield database
-    database.close()
-
-
 @pytest.fixture
 def till(module_database: Database, clock: FixedClock) -> Iterator[Till]:
     """An organization in a database of this module: the job sends the due refunds of every organization.
