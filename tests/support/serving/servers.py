@@ -191,7 +191,7 @@ def create_patient_app() -> Any:
 def served_in_process(url: str) -> Iterator[int]:
     """Run the service in a thread of this process, where a test can patch it, and yield its port."""
     settings = Settings(database_url=url, secret_key=SECRET, rate_limit=None)
-    server = uvicorn.Server(uvicorn.Config(create_app(settings), log_level="critical"))
+    server = uvicorn.Server(uvicorn.Config(create_app(settings), log_config=None, access_log=False))
     listener = socket.create_server((_HOST, 0), backlog=512)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
