@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy import func, update
 from starlette.testclient import TestClient
 from support.world.checkouts import configure
-from support.world.world import NEWER_SECRET, NOON, SECRET, FixedClock, World, make_world
+from support.world.operations import Operations
+from support.world.world import NEWER_SECRET, SECRET, FixedClock, make_world
 
 from booking_core.base.settings import SettingError, Settings
 from booking_core.db import tables
@@ -51,15 +52,8 @@ def test_a_start_opens_the_client_of_stripe_where_cards_are_taken(
 def sealed(fresh_database_url: str) -> str:
     """Return the URL of a database with a gift card whose code is sealed with SECRET."""
     with closing(Database(fresh_database_url)) as database:
-        world = make_world(database, FixedClock())
-        add_gift_card(world)
+        Operations(make_world(database, FixedClock())).issue(500)
     return fresh_database_url
-
-
-def add_gift_card(world: World) -> None:
-    amounts = {"currency": "NOK", "initial_minor": 500, "balance_minor": 500}
-    code = world.code_columns("KAYAK-7KQ2")
-    world.insert(tables.gift_cards, **code, **amounts, created_at=NOON, updated_at=NOON)
 
 
 @pytest.mark.exhaustive(but="sqlite-in use")

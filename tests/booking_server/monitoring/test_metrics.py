@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 from support.api.api import Api
 from support.world.hooks import Hooks
+from support.world.operations import Operations
 from support.world.world import NEWER_SECRET, SECRET, FixedClock, World, make_world
 
 from booking_core.base.clock import DAY, MINUTE, SECOND
@@ -239,9 +240,7 @@ def test_workers_are_counted_while_they_are_alive(database: Database, clock: Fix
 
 
 def test_secret_keys_that_open_nothing_are_reported(world: World, database: Database) -> None:
-    code = world.code_columns("KAYAK-7KQ2")
-    amounts = {"currency": "NOK", "initial_minor": 500, "balance_minor": 500, "created_at": 1, "updated_at": 1}
-    world.insert(tables.gift_cards, **code, **amounts)
+    Operations(world).issue(500)
     assert value(installation(database), "booking_secret_keys_valid") == 1
     url = database.url.render_as_string(hide_password=False)
     with closing(InstallationMetrics(Settings(database_url=url, secret_key=NEWER_SECRET), database)) as read:
