@@ -33,6 +33,7 @@ from support.api.client import WholeResponses
 from support.databases import wheel
 from support.databases.cells import installation_of, served_as_cell, settings_of_cells
 from support.ordering import slow_first
+from support.receivers import redis_server
 from support.serving import components
 from support.world.operations import Operations
 from support.world.world import NOON, SECRET, FixedClock, World, make_world
@@ -308,6 +309,13 @@ def world(new_world: Callable[..., World]) -> World:
 def ops(world: World) -> Operations:
     """Functions of the core for that organization, as staff and guests call them."""
     return Operations(world)
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a running Redis server."""
+    with redis_server.running(tmp_path_factory.mktemp("redis")) as url:
+        yield url
 
 
 @pytest.fixture

@@ -9,17 +9,17 @@ import shutil
 import struct
 import subprocess
 import termios
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from email import message_from_bytes
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.databases.reused_connections import reused_connections
+from support.receivers.sockets import Call, Receiver
 from support.serving import forking
 from support.serving.commands import Booking, Environment, OnTerminal, Process, RecordedTerminal, Result, Terminal
 from support.serving.servers import Service
@@ -258,31 +258,20 @@ class Canned:
 def canned(environment: Environment, tmp_path: Path) -> Iterator[Canned]:
     """Return such a service; the environment has its base URL."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self) -> None:
-            canned.asked.append((self.command, self.path, {name.lower(): text for name, text in self.headers.items()}))
-            sent = self.rfile.read(int(self.headers.get("content-length", "0")))
+    def handle(call: Call) -> None:
+        while call.read():
+            line, _, rest = call.receiver.requests[-1].partition(b"\r\n")
+            request, (method, path, _) = message_from_bytes(rest), line.decode().split()
+            canned.asked.append((method, path, {name.lower(): text for name, text in request.items()}))
+            sent = request.get_payload(decode=True)
             canned.bodies.append(json.loads(sent) if sent else None)
             status, body = canned.answers.pop(0) if len(canned.answers) > 1 else canned.answers[0]
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("Retry-After", "0")
-            self.send_header("X-Request-Id", "req_canned")
-            self.end_headers()
-            self.wfile.write(body)
+            head = f"HTTP/1.1 {status} OK\r\nContent-Length: {len(body)}\r\nRetry-After: 0\r\nX-Request-Id: req_canned"
+            call.send(f"{head}\r\n\r\n".encode() + body)
 
-        do_GET = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815 - called by the base class
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
-            """Log nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        canned = Canned(f"http://127.0.0.1:{server.server_port}", [(200, b"{}")])
+    with closing(Receiver(handle)) as server:
+        canned = Canned(server.url(path=""), [(200, b"{}")])
         environment("BOOKING_BASE_URL", canned.base_url)
         environment("BOOKING_API_KEY", "svc_canned")
         environment("BOOKING_CONFIG_DIR", str(tmp_path / "config"))
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
         yield canned
-        server.shutdown()
-        thread.join()

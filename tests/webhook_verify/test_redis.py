@@ -8,16 +8,9 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from support.receivers import redis_server
 
 from webhook_verify import DuplicateEvent, EventInProgress, Verifier
 from webhook_verify.redis import RedisSeenStore
-
-
-@pytest.fixture(scope="module")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with redis_server.running(tmp_path_factory.mktemp("redis")) as url:
-        yield url
 
 
 @pytest.fixture(params=[False, True], ids=["bytes", "decoded"])

@@ -2,11 +2,9 @@
 
 import socket
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.receivers import redis_server
 from support.serving.servers import free_port
 
 from booking_core.base.settings import RateLimit
@@ -112,12 +110,6 @@ def test_memory_stays_bounded_whoever_calls(
 
 
 # In memory and in Redis ----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with redis_server.running(tmp_path_factory.mktemp("redis")) as url:
-        yield url
 
 
 @pytest.fixture(params=["memory", "redis"])
