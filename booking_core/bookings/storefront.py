@@ -64,7 +64,6 @@ def release(tx: Tx, actor: Actor, hold_id: str) -> dict[str, Any]:
     Raises:
         NotFound: the organization has no such hold.
     """
-    departure_touches.lock_of_hold(tx, actor.organization.id, hold_id)
     hold = _found(holds.lock(tx, actor.organization.id, hold_id))
     _end(tx, actor, hold)
     return _present(actor, hold)
@@ -162,7 +161,7 @@ def change_hold(
 ) -> dict[str, Any]:
     """Hold the seats of another party, or of another departure, until the same instant, and return the hold.
 
-    It keeps its seats if the others are refused. Both departures are locked first, in the order of all transactions.
+    It keeps its seats if the others are refused. Both departures are locked at once, in the order of all transactions.
 
     Raises:
         NotFound: the organization has no such hold, or no such departure.
@@ -172,10 +171,9 @@ def change_hold(
         InsufficientCapacity: fewer seats are available.
     """
     organization = actor.organization
-    before = _found(holds.find(tx, organization.id, hold_id))
-    store.lock_departures(tx, [(organization.id, one) for one in (before.departure_id, departure_id)])
     hold = _found(holds.lock(tx, organization.id, hold_id))
     holds.require_live(hold, actor.at)
+    store.lock_departures(tx, [(organization.id, one) for one in (hold.departure_id, departure_id)])
     party = capacity.lock_party(tx, actor, departure_id, guests, hold_id=hold_id)
     holds.require_live(hold, tx.now())
     changed = holds.change(tx, organization.id, hold, departure_id, party.seats, party.guests)
@@ -191,7 +189,6 @@ def delete_hold(tx: Tx, actor: Actor, hold_id: str) -> None:
         NotFound: the organization has no such hold.
         Conflict: `hold_booked`.
     """
-    departure_touches.lock_of_hold(tx, actor.organization.id, hold_id)
     hold = _found(holds.lock(tx, actor.organization.id, hold_id))
     if hold.booking_id is not None:
         raise Conflict("hold_booked", "A booking has taken over the hold.")
@@ -207,6 +204,7 @@ def _insert(tx: Tx, actor: Actor, departure_id: str, seats: int, for_s: int, gue
 
 def _end(tx: Tx, actor: Actor, hold: HoldRow) -> None:
     if hold.ended_at is None:
+        departure_touches.lock(tx, actor.organization.id, hold.departure_id)
         tx.update(_END, organization_id=actor.organization.id, id=hold.id, ended_at=actor.at)
         departure_touches.touch(tx, actor.organization.id, [hold.departure_id], at=actor.at)
 

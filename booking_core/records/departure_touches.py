@@ -27,7 +27,7 @@ from sqlalchemy.sql import dml
 from booking_core.base.clock import SECOND
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, rows_parameter
-from booking_core.db.tables import Id, departures, holds, organizations, webhook_subscriptions
+from booking_core.db.tables import Id, departures, organizations, webhook_subscriptions
 from booking_core.db.unit_of_work import InsertFromSelect, Merge
 
 WINDOW = 5 * SECOND
@@ -66,14 +66,11 @@ def _touch(dialect: Dialect, name: str) -> dml.Update:
 
 
 _TOUCH = InsertFromSelect("touch_departure", _touch)
-_OF_HOLD = select(holds.c.departure_id).where(
-    holds.c.organization_id == bindparam("organization_id", type_=Id), holds.c.id == bindparam("hold_id", type_=Id)
-)
-_LOCK_OF_HOLD = Statement(
+_LOCK = Statement(
     select(departures.c.id)
     .where(
         departures.c.organization_id == bindparam("organization_id", type_=Id),
-        departures.c.id == _OF_HOLD.scalar_subquery(),
+        departures.c.id == bindparam("id", type_=Id),
         IS_WANTED,
     )
     .with_for_update(key_share=True)
@@ -88,9 +85,9 @@ def touch(tx: Tx, organization_id: str, departure_ids: Iterable[str], *, at: int
     tx.insert_all_from_select(_TOUCH, rows)
 
 
-def lock_of_hold(tx: Tx, organization_id: str, hold_id: str) -> None:
-    """Lock the departure of a hold that is to be released, if `touch` will change it: before the hold itself."""
-    tx.first(_LOCK_OF_HOLD, organization_id=organization_id, hold_id=hold_id)
+def lock(tx: Tx, organization_id: str, departure_id: str) -> None:
+    """Lock a departure if `touch` will change it."""
+    tx.first(_LOCK, organization_id=organization_id, id=departure_id)
 
 
 # Seats -----------------------------------------------------------------------------------------------------------
