@@ -27,7 +27,7 @@ from booking_core.base.clock import SECOND
 from booking_core.base.cursors import Binding
 from booking_core.bookings import BookingRequest, Search, reservations, storefront
 from booking_core.bookings import store as bookings_store
-from booking_core.bookings.reschedule import OFFERED_MAX
+from booking_core.bookings.by_guest import OFFERED_MAX
 from booking_core.bookings.store.lists import LIST as BOOKINGS_LIST
 from booking_core.bookings.store.lists import SLICE
 from booking_core.catalogue import departures, experiences, holds
