@@ -3,10 +3,10 @@
 A product has one option, whose units are the price tiers. An availability is a departure, named by its local start.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
-from itertools import groupby
+from itertools import groupby, islice
 
 from booking_core.base.clock import DAY, SECOND, parse_date
 from booking_core.base.context import Caller
@@ -21,7 +21,7 @@ from booking_core.models.json import JsonObject
 from booking_core.models.limits import AMOUNT_MINOR_MAX, WINDOW_DAYS_MAX
 from booking_core.models.money import minor_digits
 from booking_core.models.pages import Order
-from booking_server.octo.capabilities import CONTENT, PRICING
+from booking_server.octo.capabilities import CONTENT, PRICING, language_of
 from booking_server.octo.errors import InvalidId
 from booking_server.octo.models import AvailabilityBody, CalendarBody, UnitItem
 
@@ -35,14 +35,24 @@ _STATUSES = {
     DepartureStatus.CANCELLED: "CLOSED",
 }
 _BEST_FIRST = ("AVAILABLE", "LIMITED", "SOLD_OUT", "CLOSED")
+_PRODUCTS_MAX = 2_000
+"""The products of a list: the standard's list has no pages."""
 _WINDOW = "needs localDateStart and localDateEnd, or availabilityIds"
+
+
+_UTC_HOURS = {
+    f"{hour:02}{offset:+03}:00": f"{hour - offset:02}"
+    for hour in range(24)
+    for offset in range(max(hour - 23, -12), min(hour, 14) + 1)
+}
+"""The hour in UTC of a local hour with its offset, where both are of the same day."""
 
 
 def utc(timestamp: str) -> str:
     """Return a timestamp of the API in UTC, in whole seconds."""
-    hour = int(timestamp[11:13]) - int(timestamp[19:22])
-    if 0 <= hour < 24 and timestamp[22:] == ":00":  # most of them, in a fifth of the time
-        return f"{timestamp[:11]}{hour:02}{timestamp[13:19]}Z"
+    hour = _UTC_HOURS.get(timestamp[11:13] + timestamp[19:])
+    if hour is not None:  # most of them, in a tenth of the time
+        return f"{timestamp[:11]}{hour}{timestamp[13:19]}Z"
     return f"{datetime.fromisoformat(timestamp).astimezone(UTC).isoformat()[:_SECONDS]}Z"
 
 
@@ -82,7 +92,7 @@ def find_products(tx: Tx, caller: Caller, capabilities: frozenset[str]) -> list[
     """Return the published experiences as products, the oldest first."""
     present = _presenter(tx, caller, capabilities)
     rows = every_row(lambda page: experiences.find(tx, caller, page, published=True), Order.ASC)
-    return [present(row) for row in rows]
+    return [present(row) for row in islice(rows, _PRODUCTS_MAX)]
 
 
 def get_product(tx: Tx, caller: Caller, product_id: str, capabilities: frozenset[str]) -> JsonObject:
@@ -113,14 +123,11 @@ def _presenter(
 ) -> Callable[[JsonObject], JsonObject]:
     """Return a function that presents experiences as products, with the start times of the coming month."""
     today = caller.organization.zone.wall(caller.at).date()
-    coming = departures.find_available(tx, caller, date_from=today, experience_id=experience_id)["data"]
-    times: dict[str, set[str]] = defaultdict(set)
-    for departure in coming:
-        times[departure["experience_id"]].add(departure["starts_at_local"][11:16])
+    times = departures.find_start_times(tx, caller, today, experience_id=experience_id)
     types = experiences.unit_types(tx, caller)
 
     def present(experience: JsonObject) -> JsonObject:
-        start_times = sorted(times[experience["id"]]) or ["00:00"]
+        start_times = times.get(experience["id"]) or ["00:00"]
         option = _option(caller, experience, start_times, types.get(experience["id"], {}), capabilities)
         return _product(caller, experience, option, capabilities)
 
@@ -133,7 +140,7 @@ def _product(caller: Caller, experience: JsonObject, option: JsonObject, capabil
         "id": experience["id"],
         "internalName": experience["title"],
         "reference": experience["slug"],
-        "locale": organization.language or "en",
+        "locale": language_of(caller),
         "timeZone": organization.timezone,
         "allowFreesale": False,
         "instantConfirmation": True,
@@ -286,20 +293,21 @@ def _with_ids(tx: Tx, caller: Caller, product_id: str | None, ids: Iterable[str]
     first, last = min(starts), max(starts)
     if (last - first) // DAY > WINDOW_DAYS_MAX:
         raise Unprocessable(f"The availabilityIds are more than {WINDOW_DAYS_MAX} days apart.")
-    offered = departures.find_between(tx, caller, first, last, experience_id=product_id.lower())
+    end = last + SECOND - 1  # an id has no fraction of a second, and a start may have one
+    offered = departures.find_between(tx, caller, first, end, experience_id=product_id.lower())
     if len(starts) == 1:
         return offered
     return [departure for departure in offered if _start(departure["starts_at"]) in starts]
 
 
 def _start(availability_id: str) -> int | None:
-    """Return the instant that an id names; None for another text, and far from any departure."""
+    """Return the instant that an id names, in whole seconds; None for another text, and far from any departure."""
     try:
         start = datetime.fromisoformat(availability_id)
     except ValueError:
         return None
     is_instant = start.tzinfo is not None and 1970 < start.year < 9999
-    return int(start.timestamp()) * SECOND + start.microsecond if is_instant else None
+    return int(start.timestamp()) * SECOND if is_instant else None
 
 
 def get_departure(
@@ -349,18 +357,18 @@ def _present(offered: Sequence[JsonObject], body: CalendarBody, capabilities: fr
 
     A list has thousands. Departures with the same tiers share their prices, which must not be changed.
     """
-    shared: dict[int, JsonObject] = {}
+    shared: dict[int, tuple[int, JsonObject]] = {}
     presented = []
     for departure in offered:
         tiers = departure["price_tiers"]
         of_tiers = shared.get(id(tiers))
         if of_tiers is None:
             of_tiers = shared[id(tiers)] = _of_tiers(departure, body, capabilities)
-        presented.append(_availability(departure, **of_tiers))
+        presented.append(_availability(departure, *of_tiers))
     return presented
 
 
-def _of_tiers(departure: JsonObject, body: CalendarBody, capabilities: frozenset[str]) -> JsonObject:
+def _of_tiers(departure: JsonObject, body: CalendarBody, capabilities: frozenset[str]) -> tuple[int, JsonObject]:
     """Return the seats of the units, and the fields of the capabilities, by the tiers of a departure."""
     counts = Counter[str]()
     for unit in body.units or ():
@@ -376,10 +384,10 @@ def _of_tiers(departure: JsonObject, body: CalendarBody, capabilities: frozenset
             fields["pricing"] = pricing(amount, tiers[0]["price"]["currency"])
     if CONTENT in capabilities:
         fields |= {"title": None, "shortDescription": ""}
-    return {"seats": sum(tier["seats_per_unit"] * counts[tier["id"]] for tier in tiers), "fields": fields}
+    return sum(tier["seats_per_unit"] * counts[tier["id"]] for tier in tiers), fields
 
 
-def _availability(departure: JsonObject, *, seats: int, fields: JsonObject) -> JsonObject:
+def _availability(departure: JsonObject, seats: int, fields: JsonObject) -> JsonObject:
     status, vacancies, start = _status(departure), departure["seats_available"], departure["starts_at"]
     return {
         "id": start,

@@ -11,6 +11,7 @@ from booking_core.catalogue.departures.service import (
     close,
     find_available,
     find_between,
+    find_start_times,
     get,
     lock,
     organizations_of,

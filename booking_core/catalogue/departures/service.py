@@ -1,5 +1,6 @@
 """Public functions of departures. Ids are canonical UUIDs in lower case; the interfaces normalize them."""
 
+from collections import defaultdict
 from datetime import date
 from typing import Any
 
@@ -42,6 +43,22 @@ def find_between(tx: Tx, actor: Actor, first: int, last: int, *, experience_id: 
     organization = actor.organization
     rows = store.available(tx, organization.id, start=first, end=last + 1, experience_id=experience_id, at=actor.at)
     return list(map(rules.presenter(organization.zone, organization.hours_before_booking_closes, actor.at), rows))
+
+
+def find_start_times(
+    tx: Tx, actor: Actor, date_from: date, *, experience_id: str | None = None
+) -> dict[str, list[str]]:
+    """Return the local times at which the departures of the 31 days from `date_from` start, by experience.
+
+    The clocks change once in that time at most, so the first and the last start at a time in UTC have all its local
+    times.
+    """
+    zone = actor.organization.zone
+    start, end = rules.window(zone, date_from, rules.default_last_day(date_from), field="to")
+    local: dict[str, set[str]] = defaultdict(set)
+    for name, *starts in store.times(tx, actor.organization.id, start=start, end=end, experience_id=experience_id):
+        local[name].update(f"{zone.wall(at):%H:%M}" for at in starts)
+    return {name: sorted(times) for name, times in local.items()}
 
 
 def get(tx: Tx, actor: Actor, departure_id: str) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, and_, bindparam, func, select
+from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, and_, bindparam, func, literal_column, select
 
+from booking_core.base.clock import DAY
 from booking_core.catalogue.departures.rules import DepartureRow
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement
@@ -106,6 +107,28 @@ def available(tx: Tx, organization_id: str, *, start: int, end: int, experience_
     if experience_id is None:
         return tx.all(_AVAILABLE, **window)
     return tx.all(_AVAILABLE_OF_ONE, **window, experience_id=experience_id)
+
+
+def _times(*, of_experience: bool) -> Select[Any]:
+    """Select the first and the last start of each experience and time of the day, in UTC."""
+    time = departures.c.starts_at % literal_column(str(DAY))
+    return (
+        select(departures.c.experience_id, func.min(departures.c.starts_at), func.max(departures.c.starts_at))
+        .where(_window(departures, of_experience=of_experience))
+        .group_by(departures.c.experience_id, time)
+    )
+
+
+_TIMES = Statement(_times(of_experience=False))
+_TIMES_OF_ONE = Statement(_times(of_experience=True))
+
+
+def times(tx: Tx, organization_id: str, *, start: int, end: int, experience_id: str | None) -> list[Row]:
+    """Return each experience with its first and its last start within [start, end) at each time of the day, in UTC."""
+    window = {"organization_id": organization_id, "start": start, "end": end}
+    if experience_id is None:
+        return tx.all(_TIMES, **window)
+    return tx.all(_TIMES_OF_ONE, **window, experience_id=experience_id)
 
 
 _IS_DEPARTURE = and_(

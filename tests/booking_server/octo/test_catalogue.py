@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -11,11 +12,13 @@ from support.api.client import WholeResponses
 from support.world.operations import Operations
 from support.world.world import ADULT, DAY, FAMILY, SECRET, FixedClock, World
 
+from booking_core.base.clock import SECOND
 from booking_core.base.settings import RateLimit, Settings
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.scopes import Scope
 from booking_server.app import create_app
+from booking_server.octo import catalogue
 from booking_server.octo import router as octo
 from booking_server.octo.catalogue import utc
 
@@ -101,6 +104,36 @@ def test_products_are_the_published_experiences(api: Api, product: str) -> None:
         assert (refused(answer), answer.json()["productId"]) == ((400, "INVALID_PRODUCT_ID"), unknown)
 
 
+def test_a_list_of_products_reads_no_departure_by_itself(
+    api: Api, product: str, statements: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "_PRODUCTS_MAX", 120)
+    others = [api.world.experience() for _ in range(130)]
+    for days in range(2, 20):
+        api.world.departure(product, starts_at=api.world.clock() + days * DAY)
+    monkeypatch.setattr("booking_core.catalogue.departures.find_available", None)
+    statements.clear()
+    shown = read(api, "/products")
+    assert [each["id"] for each in shown] == sorted([product, *others])[:120]
+    assert shown[0]["options"][0]["availabilityLocalStartTimes"] == ["13:00"]
+    assert len(statements) == 5  # the key, the start times, the types of the units, two pages
+
+
+def test_start_times_are_local_before_and_after_a_change_of_the_clocks(api: Api, product: str) -> None:
+    api.world.clock.advance(119 * DAY)  # 20 March 2027; the clocks of Oslo change on 28 March
+    same, other = api.world.experience(), api.world.experience()
+    for day in (21, 27, 29):
+        in_utc = 10 if day < 28 else 9
+        _depart(api, same, f"2027-03-{day}T{in_utc:02}:00:00+00:00")
+        _depart(api, other, f"2027-03-{day}T10:00:00+00:00")
+    times = {one["id"]: one["options"][0]["availabilityLocalStartTimes"] for one in read(api, "/products")}
+    assert times == {product: ["00:00"], same: ["11:00"], other: ["11:00", "12:00"]}
+
+
+def _depart(api: Api, experience: str, start: str) -> None:
+    api.world.departure(experience, starts_at=int(datetime.fromisoformat(start).timestamp()) * SECOND)
+
+
 @pytest.mark.parametrize(
     ("kinds", "shown"),
     [
@@ -138,7 +171,10 @@ def test_the_content_of_a_product_is_that_of_its_experience(api: Api) -> None:
     product = api.world.experience(
         excerpt="By kayak", latitude=60.4, longitude=5.3, address="Quay 1", image_url="https://x.example/a.jpg"
     )
-    shown = read(api, f"/products/{product}", "octo/content")
+    answer = call(api, "GET", f"/products/{product}", "octo/content")
+    assert [answer.headers[name] for name in ("content-language", "available-languages")] == ["en", "en"]
+    assert "content-language" not in call(api, "GET", "/products", "octo/pricing").headers
+    shown = answer.json()
     assert (shown["title"], shown["shortDescription"], shown["durationMinutesFrom"]) == ("Fjord kayak", "By kayak", 150)
     assert [media["src"] for media in shown["media"]] == ["https://x.example/a.jpg"]
     assert [place["place"]["latitude"] for place in shown["locations"]] == [60.4]
@@ -343,7 +379,13 @@ def test_every_operation_is_in_the_table_of_scopes(api: Api) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/nothing", 404), ("DELETE", "/supplier", 405), ("GET", "/supplier/", 404), ("PUT", "/bookings", 405)],
+    [
+        ("GET", "", 404),
+        ("GET", "/nothing", 404),
+        ("DELETE", "/supplier", 405),
+        ("GET", "/supplier/", 404),
+        ("PUT", "/bookings", 405),
+    ],
 )
 def test_another_path_or_method_is_refused_in_the_standards_shape(
     api: Api, method: str, path: str, status: int
