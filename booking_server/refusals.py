@@ -21,7 +21,7 @@ from booking_server.octo import errors as octo
 from booking_server.reference import missing_page
 from booking_server.request_state import path_of, state_of
 
-OCTO = "/octo/"
+OCTO = "/octo"
 
 
 def respond_to(request: Request, error: BookingError) -> Response:
@@ -32,7 +32,7 @@ def respond_to(request: Request, error: BookingError) -> Response:
     state.reason = error.reason if isinstance(error, Unavailable) else None
     if path_of(request.scope).startswith(GUEST_PAGES):
         response: Response = error_page(request, error)
-    elif path_of(request.scope).startswith(OCTO):
+    elif _is_octo(path_of(request.scope)):
         response = octo.respond_with(request, error)
     else:
         refused = errors.answer(error, state.request_id)
@@ -81,7 +81,13 @@ async def _unrouted(request: Request, error: Any) -> Response:
 
 
 def _is_browser(request: Request) -> bool:
-    return "text/html" in request.headers.get("accept", "") and not request.scope["path"].startswith(("/api/", OCTO))
+    path = request.scope["path"]
+    return "text/html" in request.headers.get("accept", "") and not (path.startswith("/api/") or _is_octo(path))
+
+
+def _is_octo(path: str) -> bool:
+    """Return whether a path is of OCTO: its address, or one below it."""
+    return f"{path}/".startswith(f"{OCTO}/")
 
 
 async def _count_address(request: Request) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import BigInteger, Integer, and_, bindparam, delete, select, tuple_
+from sqlalchemy import BigInteger, Integer, and_, bindparam, delete, literal_column, null, select, tuple_, union_all
 from sqlalchemy.engine import Dialect
 
 from booking_core.base.context import Actor
@@ -69,14 +69,15 @@ def reserve(
 
     Raises:
         IdempotencyInProgress: a request with this id is still running.
-        IdempotencyKeyReused: another order has this id.
+        IdempotencyKeyReused: another order, or a booking of another channel, has this id.
         BookingError: as `storefront.create_hold`.
     """
     organization = actor.organization
     if not all(idempotency.try_locks(tx, [(organization.id, f"reservation:{reservation_id}")])):
         raise IdempotencyInProgress
-    reservation = find(tx, actor, reservation_id)
-    if reservation is not None:
+    row = tx.first(_RESERVATION_OR_BOOKING, organization_id=organization.id, id=reservation_id)
+    if row is not None:
+        reservation = Reservation._make(row)
         if reservation.fingerprint != fingerprint:
             raise IdempotencyKeyReused
         return reservation, None
@@ -163,6 +164,13 @@ _OWNER = bindparam("organization_id", type_=Id)
 _COLUMNS = [reservations.c[name] for name in Reservation._fields]
 _ONE = select(*_COLUMNS).where(reservations.c.organization_id == _OWNER, reservations.c.id == bindparam("id", type_=Id))
 _FIND = Statement(_ONE)
+_NO_ORDER = {"hold_id": bookings.c.id, "booking_id": bookings.c.id, "fingerprint": literal_column("''")}
+_BOOKING = select(
+    *(_NO_ORDER.get(name, bookings.c[name] if name in bookings.c else null()) for name in Reservation._fields)
+)
+_IS_BOOKING = and_(bookings.c.organization_id == _OWNER, bookings.c.id == bindparam("id", type_=Id))
+_RESERVATION_OR_BOOKING = Statement(union_all(_ONE, _BOOKING.where(_IS_BOOKING)))
+"""The reservation with an id, or as one the booking that has it."""
 _LOCK = Statement(_ONE.with_for_update(key_share=True))
 _SAVE = Update("save_reservation", reservations, sets=("booking_id", "details", "cancelled_at", "updated_at"))
 

@@ -5,11 +5,13 @@ the booking as it is then.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
 import orjson
+from pydantic import BaseModel
 
 from booking_core import bookings
 from booking_core.base import tokens
@@ -25,12 +27,13 @@ from booking_core.models.base import LANGUAGE_TAG_PATTERN, is_id
 from booking_core.models.bookings import (
     BookingGuestChange,
     BookingSource,
+    BookingStatus,
     CancelReason,
     GuestInput,
     GuestLineInput,
     PaymentMode,
 )
-from booking_core.models.holds import HoldCreate
+from booking_core.models.holds import HoldCreate, HoldStatus
 from booking_core.models.json import JsonObject
 from booking_core.models.limits import HOLD_S_DEFAULT, HOLD_S_MAX, LANGUAGE_TAG_LENGTH_MAX
 from booking_core.models.pages import Order
@@ -91,13 +94,15 @@ def find(tx: Tx, caller: Caller, query: BookingsQuery, capabilities: frozenset[s
     """Return bookings by a reference or by their local day, the newest first.
 
     Raises:
-        Malformed: no filter is given.
+        Malformed: no filter is given, or both a day and a window.
         InvalidId: the product or the option is of no form that one has.
         Unprocessable: the window is reversed, or wider than 92 days.
     """
     first, last = query.localDate or query.localDateStart, query.localDate or query.localDateEnd
     if not (query.resellerReference or query.supplierReference or first or last):
         raise Malformed("The list needs resellerReference, supplierReference, or a local date.")
+    if query.localDate and (query.localDateStart or query.localDateEnd):
+        raise Malformed("The list takes localDate, or localDateStart and localDateEnd.")
     if query.productId is not None and not is_id(query.productId):
         raise InvalidId("productId", query.productId)
     if query.optionId not in (None, catalogue.OPTION_ID):
@@ -193,17 +198,28 @@ def confirm(tx: Tx, caller: Caller, uuid: str, body: ConfirmationBody, capabilit
     if reservation is None or reservation.booking_id is not None:
         booked = _show(tx, caller, uuid, reservation, capabilities)
         if booked["status"] == "CANCELLED":
-            raise Conflict("booking_cancelled", "The booking is cancelled.")
+            raise _cancelled()
         return booked
     words = _words(body, reservation.words)
-    hold = _change_hold(tx, caller, reservation, None, None, None, body.unit_items)
-    try:
+    with _expiry(uuid):
+        hold = _change_hold(tx, caller, reservation, None, None, None, body.unit_items)
         reservation = reservations.book(tx, caller, reservation, _checkout(reservation, hold, words, body), words)
-    except Conflict as error:
-        if error.reason == "hold_expired":
-            raise InvalidId("uuid", uuid) from None
-        raise
     return _show(tx, caller, uuid, reservation, capabilities)
+
+
+def _cancelled() -> Conflict:
+    return Conflict("booking_cancelled", "The booking is cancelled.")
+
+
+@contextmanager
+def _expiry(uuid: str) -> Iterator[None]:
+    """Refuse the id of a reservation whose hold has expired, as the standard does."""
+    try:
+        yield
+    except Conflict as error:
+        if error.reason != "hold_expired":
+            raise
+        raise InvalidId("uuid", uuid) from None
 
 
 def _checkout(reservation: Reservation, hold: JsonObject, words: JsonObject, body: ConfirmationBody) -> CheckoutRequest:
@@ -226,11 +242,31 @@ def _checkout(reservation: Reservation, hold: JsonObject, words: JsonObject, bod
 
 def _guest(reservation: Reservation, contact: JsonObject) -> GuestInput:
     """Return the guest of a contact. Many resellers send no address: the record of the customer is named without."""
-    email = contact.get("emailAddress") or f"{reservation.id}@reseller.invalid"
-    guest = {"name": views.full_name(contact), "email": email, "phone": contact.get("phoneNumber")}
-    texts = {name: value for name, value in guest.items() if value is not None}
-    checked: GuestInput = validate(GuestInput, orjson.dumps(texts))
-    return checked
+    guest: GuestInput = _checked(GuestInput, {"email": f"{reservation.id}@reseller.invalid"} | _texts(contact))
+    return guest
+
+
+_FIELDS = {
+    "name": "contact.fullName",
+    "email": "contact.emailAddress",
+    "phone": "contact.phoneNumber",
+    "note": "notes",
+}
+"""The fields of a guest, by their names in the standard."""
+
+
+def _texts(contact: JsonObject) -> dict[str, str]:
+    texts = views.full_name(contact), contact.get("emailAddress"), contact.get("phoneNumber")
+    return {name: text for name, text in zip(_FIELDS, texts, strict=False) if text}
+
+
+def _checked(model: type[BaseModel], texts: dict[str, str]) -> Any:
+    """Return a guest as its model; a refusal names the field of the standard."""
+    try:
+        return validate(model, orjson.dumps(texts))
+    except Malformed as error:
+        first = error.details[0]
+        raise Malformed(f"{_FIELDS[first.field or 'name']}: {first.message}") from None
 
 
 def _language(locales: Sequence[str]) -> str | None:
@@ -253,9 +289,11 @@ def update(tx: Tx, caller: Caller, uuid: str, body: UpdateBody, capabilities: fr
     if reservation is None or reservation.booking_id is not None:
         _update_booking(tx, caller, uuid, reservation, body)
     else:
-        _change_hold(tx, caller, reservation, body.product_id, body.option_id, body.availability_id, body.unit_items)
-        if (seconds := _seconds(body.expiration_minutes)) is not None:
-            storefront.extend_hold(tx, caller, reservation.hold_id, for_s=seconds)
+        with _expiry(uuid):
+            ids = body.product_id, body.option_id, body.availability_id
+            _change_hold(tx, caller, reservation, *ids, body.unit_items)
+            if (seconds := _seconds(body.expiration_minutes)) is not None:
+                storefront.extend_hold(tx, caller, reservation.hold_id, for_s=seconds)
     if reservation is not None and reservation.details is not None:  # null: its guest's data was erased
         words = _words(body, reservation.words)
         reservation = reservations.change_words(tx, caller, reservation, words)
@@ -271,8 +309,10 @@ def _change_hold(
     availability_id: str | None,
     items: Sequence[UnitItem] | None,
 ) -> JsonObject:
-    """Hold another party or another departure, if one is given, and return the hold."""
+    """Hold another party or another departure, if one is given, and return the hold, which must be live."""
     hold = storefront.get_hold(tx, caller, reservation.hold_id)
+    if hold["status"] != HoldStatus.LIVE:
+        storefront.require_live_hold(tx, caller, reservation.hold_id)
     departure = departures.get(tx, caller, hold["departure_id"])
     if product_id or option_id or availability_id:
         names = product_id or departure["experience_id"], option_id or catalogue.OPTION_ID
@@ -292,6 +332,8 @@ def _update_booking(tx: Tx, caller: Caller, uuid: str, reservation: Reservation 
         booking: JsonObject = orjson.loads(orjson.dumps(bookings.get(tx, caller, booking_id)))
     except NotFound:
         raise InvalidId("uuid", uuid) from None
+    if booking["status"] == BookingStatus.CANCELLED:
+        raise _cancelled()
     if body.reseller_reference not in (None, booking["external_reference"]):
         raise Unprocessable("The resellerReference of a booking cannot change.")
     departure = _booked_departure(tx, caller, booking, body)
@@ -313,18 +355,9 @@ def _booked_departure(tx: Tx, caller: Caller, booking: JsonObject, body: OrderBo
 
 
 def _guest_change(body: OrderBody) -> BookingGuestChange | None:
-    contact = _dumped(body.contact) if body.contact else {}
-    texts = {
-        "name": views.full_name(contact),
-        "email": contact.get("emailAddress"),
-        "phone": contact.get("phoneNumber"),
-        "note": body.notes,
-    }
-    sent = {name: text for name, text in texts.items() if text is not None}
-    if not sent:
-        return None
-    change: BookingGuestChange = validate(BookingGuestChange, orjson.dumps(sent))
-    return change
+    texts = _texts(_dumped(body.contact) if body.contact else {})
+    texts |= {"note": body.notes} if body.notes is not None else {}
+    return _checked(BookingGuestChange, texts) if texts else None
 
 
 def extend(tx: Tx, caller: Caller, uuid: str, body: ExtendBody, capabilities: frozenset[str]) -> JsonObject:
@@ -337,12 +370,8 @@ def extend(tx: Tx, caller: Caller, uuid: str, body: ExtendBody, capabilities: fr
     reservation = reservations.lock(tx, caller, uuid)
     if reservation is None:
         raise InvalidId("uuid", uuid)
-    try:
+    with _expiry(uuid):
         storefront.extend_hold(tx, caller, reservation.hold_id, for_s=_seconds(body.expiration_minutes))
-    except Conflict as error:
-        if error.reason == "hold_expired":
-            raise InvalidId("uuid", uuid) from None
-        raise
     return _show(tx, caller, uuid, reservation, capabilities)
 
 

@@ -28,7 +28,7 @@ class InvalidId(NotFound):
         self.field, self.value = field, value or ""
 
 
-_UNPROCESSABLE = (core.Conflict, core.InsufficientCapacity, core.Unprocessable, core.IdempotencyInProgress)
+_UNPROCESSABLE = (core.Conflict, core.InsufficientCapacity, core.Unprocessable)
 _FORBIDDEN = (
     *(core.ApiKeyInvalid, core.ApiKeyRevoked, core.ApiKeyExpired),
     *(core.AppNotEnabled, core.PlanUpgradeRequired, core.InsufficientScope),
@@ -43,6 +43,9 @@ def status_and_body(error: BookingError) -> tuple[int, dict[str, Any]]:
         status, code, fields = 400, _CODES[error.field], {str(error.field): error.value}
     elif isinstance(error, _UNPROCESSABLE):
         status, code = 400, "UNPROCESSABLE_ENTITY"
+    elif isinstance(error, core.IdempotencyInProgress):
+        code = "UNPROCESSABLE_ENTITY"  # 409 with Retry-After: a refusal of the order would end the sale
+        return status, {"error": code, "errorMessage": "A request with this uuid is still running."}
     elif isinstance(error, core.ApiKeyMissing):
         code = "UNAUTHORIZED"
     elif isinstance(error, _FORBIDDEN):

@@ -9,6 +9,7 @@ from booking_core.base.clock import parse_date
 from booking_core.models import limits
 from booking_core.models.base import Count, InputId, Note, Request, ShortText
 from booking_core.models.bookings import CancellationNote
+from booking_core.models.reasons import Fault
 from booking_core.models.references import ExternalReference
 from booking_server.api.parameters import Day, QueryParameters, Text
 
@@ -41,7 +42,14 @@ class UnitItem(OctoRequest):
     contact: OctoContact | None = None
 
 
-UnitItems = Annotated[list[UnitItem], Field(max_length=UNITS_MAX)]
+def _distinct(items: list[UnitItem]) -> list[UnitItem]:
+    uuids = [item.uuid for item in items if item.uuid]
+    if len(uuids) != len(set(uuids)):
+        raise Fault("repeated", "has a uuid twice")
+    return items
+
+
+UnitItems = Annotated[list[UnitItem], Field(max_length=UNITS_MAX), AfterValidator(_distinct)]
 Minutes = Annotated[int, Field(ge=1, le=limits.COUNT_MAX)]
 
 

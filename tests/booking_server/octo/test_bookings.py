@@ -16,6 +16,8 @@ from support.world.world import DAY
 from booking_core.base.clock import MINUTE
 from booking_core.bookings import reservations
 from booking_core.db import tables
+from booking_core.models.limits import LIVE_HOLDS_PER_ORGANIZATION
+from booking_core.records import idempotency
 
 JsonObject = dict[str, Any]
 CONTACT = {"fullName": "Ada Lovelace", "emailAddress": "ada@example.com"}
@@ -159,6 +161,100 @@ def _minutes(count: int) -> JsonObject:
     return {"expirationMinutes": count}
 
 
+@pytest.mark.parametrize(("before", "code"), [(1, None), (0, "INVALID_BOOKING_UUID")])
+def test_a_confirmation_is_in_time_until_the_instant_of_expiry(octo: Octo, before: int, code: str | None) -> None:
+    made = octo.reserved(1, expirationMinutes=1)
+    octo.world.clock.advance(MINUTE - before)
+    answer = octo.call("POST", f"/bookings/{made['uuid']}/confirm", json={"contact": CONTACT})
+    assert answer.json().get("error") == code
+
+
+ENDED: list[tuple[str, str, JsonObject]] = [
+    ("PATCH", "", {}),
+    ("PATCH", "", {"notes": "Late"}),
+    ("PATCH", "", {"unitItems": [ADULT] * 2}),
+    ("PATCH", "", {"expirationMinutes": 30}),
+    ("PATCH", "", {"contact": {"country": "Norway"}}),
+    ("POST", "/confirm", {"contact": CONTACT}),
+    ("POST", "/confirm", {"contact": {}}),
+    ("POST", "/confirm", {"contact": CONTACT, "unitItems": [ADULT] * 2}),
+    ("POST", "/extend", {}),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), ENDED)
+def test_what_has_ended_does_not_change(octo: Octo, method: str, path: str, body: JsonObject) -> None:
+    released, cancelled, expired = octo.reserved(1), octo.confirmed(1), octo.reserved(1, expirationMinutes=1)
+    for made in (released, cancelled):
+        octo.done("POST", f"/bookings/{made['uuid']}/cancel")
+    octo.world.clock.advance(MINUTE)
+    with nothing_changes(octo.world):
+        codes = [
+            octo.call(method, f"/bookings/{one['uuid']}{path}", json=body) for one in (released, cancelled, expired)
+        ]
+    assert [refused(answer) for answer in codes] == [
+        (400, "UNPROCESSABLE_ENTITY"),
+        (400, "UNPROCESSABLE_ENTITY"),
+        (400, "INVALID_BOOKING_UUID"),
+    ]
+
+
+def test_the_id_of_a_booking_of_another_channel_reserves_nothing(octo: Octo) -> None:
+    native = octo.api.book(octo.departures[1]).json()["id"]
+    with nothing_changes(octo.world):
+        answer = octo.call("POST", "/bookings", json=octo.order(uuid=native))
+    assert refused(answer) == (400, "INVALID_BOOKING_UUID")
+
+
+def test_a_departure_with_a_fraction_of_a_second_is_reserved(octo: Octo) -> None:
+    start = octo.world.clock() + 5 * DAY + 123_456
+    departure = octo.world.departure(octo.product, seats=2, starts_at=start)
+    shown = octo.api.get(f"/departures/{departure}").json()["starts_at"]
+    assert octo.reserved(2, availabilityId=shown)["availabilityId"] == shown
+    assert octo.api.get(f"/departures/{departure}").json()["seats_available"] == 0
+
+
+# At once -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("counts", [[2] * 8, [1, 2] * 4], ids=["same", "other"])
+def test_one_uuid_reserves_once_however_many_requests_have_it(octo: Octo, counts: list[int]) -> None:
+    uuid = str(uuid4())
+    orders = [octo.order(count, uuid=uuid) for count in counts]
+    with ThreadPoolExecutor(len(orders)) as threads:
+        answers = [*threads.map(lambda order: octo.call("POST", "/bookings", json=order), orders)]
+    made = [answer.json() for answer in answers if answer.status_code == 200]
+    refusals = {refused(answer) for answer in answers if answer.status_code != 200}
+    assert made == [made[0]] * len(made)
+    assert refusals <= {(409, "UNPROCESSABLE_ENTITY"), (400, "INVALID_BOOKING_UUID")}
+    assert len(octo.world.rows(tables.holds)) == 1
+    assert octo.vacancies() == 5 - len(made[0]["unitItems"])
+
+
+def test_a_uuid_whose_request_still_runs_is_tried_again(octo: Octo, postgresql_only: None) -> None:
+    order = octo.order(uuid=str(uuid4()))
+    with octo.world.database.writing() as tx:
+        assert idempotency.try_locks(tx, [(octo.world.org, f"reservation:{order['uuid']}")]) == [True]
+        answer = octo.call("POST", "/bookings", json=order)
+    assert (refused(answer), answer.headers["retry-after"]) == ((409, "UNPROCESSABLE_ENTITY"), "1")
+    assert octo.done("POST", "/bookings", json=order)["status"] == "ON_HOLD"
+
+
+def test_a_confirmation_and_a_cancellation_at_once_take_turns(octo: Octo) -> None:
+    made = [octo.reserved(1)["uuid"] for _ in range(4)]
+    calls = [(uuid, verb) for uuid in made for verb in ("confirm", "cancel", "confirm", "cancel")]
+    with ThreadPoolExecutor(8) as threads:
+        answers = [
+            *threads.map(
+                lambda call: octo.call("POST", "/bookings/{}/{}".format(*call), json={"contact": CONTACT}), calls
+            )
+        ]
+    assert {answer.status_code for answer in answers} <= {200, 400}
+    assert {octo.done("GET", f"/bookings/{uuid}")["status"] for uuid in made} == {"CANCELLED"}
+    assert octo.vacancies() == 5
+    assert octo.world.examine() == []
+
+
 # Changed -------------------------------------------------------------------------------------------------------------
 
 
@@ -265,6 +361,7 @@ INVALID: list[tuple[JsonObject, str]] = [
     ({"unitItems": [ADULT] * 1001}, "BAD_REQUEST"),
     ({"unitItems": "adult"}, "BAD_REQUEST"),
     ({"unitItems": [1]}, "BAD_REQUEST"),
+    ({"unitItems": [{**ADULT, "uuid": UNKNOWN}] * 2}, "BAD_REQUEST"),
     ({"uuid": "invalid"}, "BAD_REQUEST"),
     ({"expirationMinutes": 0}, "BAD_REQUEST"),
     ({"expirationMinutes": "5"}, "BAD_REQUEST"),
@@ -305,12 +402,51 @@ def test_another_organizations_booking_is_as_unknown_as_none(
             assert (refused(answer), answer.json()["uuid"]) == ((400, "INVALID_BOOKING_UUID"), uuid)
 
 
-@pytest.mark.parametrize("contact", [{}, {"fullName": " "}, {"fullName": "Ada", "emailAddress": "ada"}])
-def test_a_contact_without_a_valid_guest_books_nothing(octo: Octo, contact: JsonObject) -> None:
+@pytest.mark.parametrize(
+    ("contact", "field"),
+    [
+        ({}, "contact.fullName"),
+        ({"fullName": " "}, "contact.fullName"),
+        ({"fullName": "Ada", "emailAddress": "ada"}, "contact.emailAddress"),
+    ],
+)
+def test_a_contact_without_a_valid_guest_books_nothing(octo: Octo, contact: JsonObject, field: str) -> None:
     made = octo.reserved(1)
     with nothing_changes(octo.world):
         answer = octo.call("POST", f"/bookings/{made['uuid']}/confirm", json={"contact": contact})
         assert refused(answer) == (400, "BAD_REQUEST")
+    assert answer.json()["errorMessage"].startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"productId": UNKNOWN},
+        {"localDate": "2026-11-23", "localDateStart": "2026-11-23"},
+        {"localDate": "2026-11-23", "localDateEnd": "2026-11-23"},
+        {"localDate": "23.11.2026"},
+        {"resellerReference": ""},
+    ],
+)
+def test_a_list_needs_a_reference_or_a_day_or_a_window(octo: Octo, params: dict[str, str]) -> None:
+    assert refused(octo.call("GET", "/bookings", params=params)) == (400, "BAD_REQUEST")
+
+
+def test_as_many_reservations_are_held_as_holds_of_the_api(octo: Octo) -> None:
+    order = octo.order(1, uuid=str(uuid4()))
+    made = octo.done("POST", "/bookings", json=order)
+    at = octo.world.clock()
+    other = octo.world.departure(octo.product, seats=LIVE_HOLDS_PER_ORGANIZATION, starts_at=at + 5 * DAY)
+    for _ in range(LIVE_HOLDS_PER_ORGANIZATION - 1):
+        octo.world.insert(tables.holds, departure_id=other, seats=1, created_at=at, expires_at=at + MINUTE)
+    with nothing_changes(octo.world):
+        answer = octo.call("POST", "/bookings", json=octo.order(1))
+        assert refused(answer) == (400, "UNPROCESSABLE_ENTITY")
+    assert str(LIVE_HOLDS_PER_ORGANIZATION) in answer.json()["errorMessage"]
+    assert octo.done("POST", "/bookings", json=order) == made
+    octo.done("POST", f"/bookings/{made['uuid']}/confirm", json={"contact": CONTACT})
+    assert octo.reserved(1)["status"] == "ON_HOLD"
 
 
 # Kept ----------------------------------------------------------------------------------------------------------------
