@@ -95,8 +95,8 @@ def create(
 def list_(cli: Cli) -> None:
     """List endpoints, newest first.
 
-    In the table, `failing` is an enabled endpoint whose last six attempts failed, with the hours after which it is
-    disabled unless a delivery succeeds.
+    In the table, `failing` is an enabled endpoint whose last six attempts failed, with the hours without a success.
+    After 72 hours it is disabled, or when the operator has set it.
 
     Examples:
         booking webhooks list
@@ -112,12 +112,11 @@ def list_(cli: Cli) -> None:
 
 
 def _health(endpoint: dict[str, Any], now: datetime) -> str:
-    """Return the status of an endpoint; of a failing one with the hours until it is disabled."""
+    """Return the status of an endpoint; of a failing one with the hours without a success."""
     since = endpoint.get("failing_since")
     if since is None:
         return str(endpoint["status"])
-    remaining = datetime.fromisoformat(since) + timedelta(seconds=limits.WEBHOOK_DISABLE_AFTER_S) - now
-    return f"failing, {max(0, remaining // timedelta(hours=1))} h left"
+    return f"failing for {(now - datetime.fromisoformat(since)) // timedelta(hours=1)} h"
 
 
 @command(app, "show", shape="endpoint")
