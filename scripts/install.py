@@ -10,6 +10,7 @@ against its hash.
 from __future__ import annotations  # an older Python reads as far as its refusal
 
 import fcntl
+import os
 import shutil
 import subprocess
 import sys
@@ -40,6 +41,8 @@ class Environment:
         """Install a set with uv, or with pip."""
         arguments = ["--quiet", "--require-hashes", "-r", ROOT / "locks" / f"{name}.txt"]
         packages = ["--quiet", "--no-deps", "--no-build-isolation", *(f"-e{ROOT / package}" for package in PACKAGES)]
+        if certificates := os.environ.get("PIP_CERT"):
+            os.environ.setdefault("SSL_CERT_FILE", certificates)  # uv reads no setting of pip
         try:
             uv = shutil.which("uv") or self._add_uv()
             run(uv, "pip", "install", "--python", self.python, *arguments)

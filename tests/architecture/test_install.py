@@ -48,6 +48,19 @@ def test_the_uv_on_the_path_installs(environment: install.Environment, machine: 
     assert f"--require-hashes -r {install.ROOT / 'locks' / 'run.txt'}" in machine.commands[1]
 
 
+def test_uv_trusts_the_certificates_that_pip_trusts(
+    environment: install.Environment, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trusted = []
+    monkeypatch.setattr(install, "run", lambda *_, **__: trusted.append(install.os.environ["SSL_CERT_FILE"]))
+    monkeypatch.setenv("PIP_CERT", "/etc/proxy.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", "/etc/others.pem")
+    environment.install("run")
+    monkeypatch.delenv("SSL_CERT_FILE")
+    environment.install("run")
+    assert trusted == ["/etc/others.pem"] * 2 + ["/etc/proxy.pem"] * 2
+
+
 def test_pip_brings_a_uv_where_there_is_none(
     environment: install.Environment, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
