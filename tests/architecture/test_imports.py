@@ -1,5 +1,6 @@
 """Import rules in addition to the import contracts of `pyproject.toml`."""
 
+import ast
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -40,6 +41,22 @@ def test_only_its_package_imports_sql_or_rules(graph: grimp.ImportGraph) -> None
         if not importer.startswith(module.rpartition(".")[0])
     }
     assert trespassing == set()
+
+
+DEFINING = {"booking_core.base.languages", "booking_sdk", "booking_sdk.testing"}
+"""A module beside the catalogues of its messages; packages that import their parts when they are used."""
+
+
+def test_a_package_defines_nothing_beside_its_modules() -> None:
+    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("__init__.py")]
+    assert len(files) > 40
+    defining = {
+        ".".join(path.parent.relative_to(ROOT).parts)
+        for path in files
+        if any(isinstance(node, definitions) for node in ast.parse(path.read_text(encoding="utf-8")).body)
+    }
+    assert defining == DEFINING
 
 
 def test_no_module_imports_itself_through_others(graph: grimp.ImportGraph) -> None:
