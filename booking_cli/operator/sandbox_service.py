@@ -1,17 +1,19 @@
 """The service of `booking sandbox`: a sandbox with a small catalogue, in a separate database."""
 
+import json
 import os
 import shlex
 import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from booking_cli.framework.context import Cli
 from booking_cli.operator import secret_keys, service, storage
+from booking_core.models.json import JsonObject
 
 if TYPE_CHECKING:
     from booking_core.base.context import Installation
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 SLUG = "sandbox"
 _DAYS = 365
+_CATALOGUE = Path(__file__).with_name("sandbox_catalogue.json")
 _VARIABLES = ("BOOKING_SECRET_KEY", "BOOKING_LOG_FORMAT", "BOOKING_REQUEST_LOG")
 
 
@@ -96,44 +99,13 @@ def _prepare(database: "Database", installation: "Installation") -> str:
     return database.write_once(work)
 
 
-def _catalogue(today: Any) -> dict[str, Any]:
+def _catalogue(today: date) -> JsonObject:
     """Return the document of two tours with departures every day."""
-    week = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+    document: JsonObject = json.loads(_CATALOGUE.read_text(encoding="utf-8"))
     window = {"from": str(today + timedelta(days=1)), "to": str(today + timedelta(days=_DAYS))}
-    return {
-        "experiences": [
-            {
-                "slug": "fjord-kayak",
-                "title": "Fjord kayak",
-                "is_published": True,
-                "duration_minutes": 150,
-                "languages": ["en", "nb"],
-                "price_from": _nok(49_500),
-                "price_tiers": [
-                    {"id": "adult", "name": "Adult", "price": _nok(89_000), "seats_per_unit": 1},
-                    {"id": "youth", "name": "Youth", "price": _nok(49_500), "seats_per_unit": 1},
-                ],
-                "add_ons": [{"id": "drysuit", "label": "Dry suit", "price": _nok(15_000)}],
-                "schedules": [{"weekdays": week, "times": ["10:00", "15:00"], **window, "seats_total": 12}],
-            },
-            {
-                "slug": "night-sauna",
-                "title": "Night sauna",
-                "is_published": True,
-                "duration_minutes": 90,
-                "languages": ["en", "nb"],
-                "price_from": _nok(39_000),
-                "price_tiers": [{"id": "adult", "name": "Adult", "price": _nok(39_000), "seats_per_unit": 1}],
-                "min_participants": 4,
-                "hours_before_booking_closes": 24,
-                "schedules": [{"weekdays": week, "times": ["20:00"], **window, "seats_total": 8}],
-            },
-        ]
-    }
-
-
-def _nok(amount_minor: int) -> dict[str, Any]:
-    return {"amount_minor": amount_minor, "currency": "NOK"}
+    for experience in document["experiences"]:
+        experience["schedules"] = [schedule | window for schedule in experience["schedules"]]
+    return document
 
 
 def _write(cli: Cli, key: str, base_url: str, path: Path) -> None:

@@ -1,7 +1,7 @@
-"""The self-test of `booking demo --once`: a service and a webhook receiver in this process, with the SDK between them.
+"""The self-test of `booking demo --once`: a service with a webhook receiver in this process, and the SDK as its client.
 
 The story yields the result of each step in a few words, or raises. The first failed step ends the self-test. The
-service and the receiver are stopped in any case.
+service is stopped in any case.
 """
 
 import contextlib
@@ -9,18 +9,17 @@ import logging
 import queue
 import secrets
 import socket
-import socketserver
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import uvicorn
+from fastapi import Request, Response
 
 from booking_cli.framework.context import Cli
 from booking_cli.framework.exit_codes import ExitCode
@@ -81,15 +80,20 @@ class StepFailed(Exception):
     """A step had another result than expected. The message is that result, in a few words."""
 
 
-class Receiver(socketserver.ThreadingTCPServer):
-    """A webhook receiver that puts the body and the headers of each delivery into a queue."""
+class Receiver:
+    """A webhook receiver beside the API that puts the body and the headers of each delivery into a queue."""
 
-    allow_reuse_address = True
+    path = "/demo/hook"
 
-    def __init__(self) -> None:
-        super().__init__((HOST, 0), _Delivery)
-        self.url = f"http://{HOST}:{self.server_address[1]}/"
+    def __init__(self, port: int) -> None:
+        # Not the host of the service, to which no webhook is sent.
+        self.url = f"http://localhost:{port}{self.path}"
         self.arrived: queue.SimpleQueue[tuple[bytes, list[tuple[str, str]]]] = queue.SimpleQueue()
+
+    async def receive(self, request: Request) -> Response:
+        """Accept a delivery."""
+        self.arrived.put((await request.body(), request.headers.items()))
+        return Response(status_code=204)
 
     def wait_for(self, verifier: Verifier, *types: EventType) -> list[str]:
         """Wait for a delivery of each type, verify each, and return the ids of the events.
@@ -106,22 +110,6 @@ class Receiver(socketserver.ThreadingTCPServer):
                 raise StepFailed(f"no {missing[0]} in {_TIMEOUT_S} s") from None
             ids[delivery.event_type] = delivery.event_id
         return list(ids.values())
-
-
-class _Delivery(BaseHTTPRequestHandler):
-    """Handles a request to the receiver."""
-
-    server: Receiver
-    timeout = _TIMEOUT_S
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(204)
-        self.end_headers()
-        self.server.arrived.put((body, self.headers.items()))
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
-        """Log nothing."""
 
 
 def run(cli: Cli, demo: DemoOrganization) -> int:
@@ -157,7 +145,8 @@ def _run_steps(
         {"step": "key", "asked": "booking keys create", "answer": f"{len(Scope)} scopes, for an hour", "ok": True},
     ]
     client = BookingClient(key, base_url=settings.public_url, timeout=_TIMEOUT_S, max_retries=0)
-    with _receiving() as receiver, _serving(settings, listener), client:
+    receiver = Receiver(listener.getsockname()[1])
+    with _serving(settings, listener, receiver), client:
         story = _story(client, receiver, database, organization)
         for name, request in STEPS:
             answer, ok = _next(story)
@@ -287,9 +276,10 @@ def _short_lived_key(database: Database, organization: Organization) -> str:
 
 
 @contextmanager
-def _serving(settings: Settings, listener: socket.socket) -> Iterator[None]:
-    """Run the service with its worker in a thread."""
+def _serving(settings: Settings, listener: socket.socket, receiver: Receiver) -> Iterator[None]:
+    """Run the service with its worker and the receiver in a thread."""
     app = create_app(settings, worker=True)
+    app.add_api_route(receiver.path, receiver.receive, methods=["POST"])
     quiet: dict[str, Any] = {"log_config": None, "access_log": False, "timeout_graceful_shutdown": _TIMEOUT_S}
     server = uvicorn.Server(uvicorn.Config(app, http=HttpProtocol, ws="none", lifespan="on", **quiet))
 
@@ -298,26 +288,12 @@ def _serving(settings: Settings, listener: socket.socket) -> Iterator[None]:
         with listener, contextlib.suppress(SystemExit):
             server.run(sockets=[listener])
 
-    with _thread(serve, lambda: setattr(server, "should_exit", True)):
-        yield
-
-
-@contextmanager
-def _receiving() -> Iterator[Receiver]:
-    """Run the receiver in a thread."""
-    with Receiver() as receiver, _thread(lambda: receiver.serve_forever(0.05), receiver.shutdown):
-        yield receiver
-
-
-@contextmanager
-def _thread(target: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:
-    """Run a function in a thread, then stop it and wait for its end."""
-    thread = threading.Thread(target=target)
+    thread = threading.Thread(target=serve)
     thread.start()
     try:
         yield
     finally:
-        stop()
+        server.should_exit = True
         thread.join()
 
 

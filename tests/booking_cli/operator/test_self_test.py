@@ -108,8 +108,8 @@ def test_a_delivery_that_does_not_verify_fails_the_self_test(
 class Unheard(self_test.Receiver):
     """A receiver without deliveries, whose time ends at once."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, port: int) -> None:
+        super().__init__(port)
         self.arrived = self
 
     def get(self, *, timeout: float) -> Any:
