@@ -114,7 +114,9 @@ def tail(
         if not follow:
             cli.render.many(past, tuple(STREAM_COLUMNS), empty="No event found.")
             return
-        with Stream(cli, STREAM_COLUMNS, "waiting for events; Ctrl-C to stop") as stream, _report_outages(stream):
+        cli.render.note("Waiting for events; Ctrl-C to stop.")
+        stream = Stream(cli, STREAM_COLUMNS)
+        with _report_outages(cli):
             for event in itertools.chain(past, _follow(client, event_types.feed_filter(types), newest, since)):
                 stream.show(event)
 
@@ -142,10 +144,10 @@ def _follow(
 
 
 @contextmanager
-def _report_outages(stream: Stream) -> Iterator[None]:
+def _report_outages(cli: Cli) -> Iterator[None]:
     """Note the outages of the service that the SDK logs while it retries."""
     handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: stream.note(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: cli.render.note(record.getMessage())  # type: ignore[method-assign]
     log = logging.getLogger("booking_sdk")
     log.addHandler(handler)
     try:

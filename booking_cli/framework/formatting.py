@@ -9,7 +9,6 @@ from typing import Any, TextIO
 Item = Mapping[str, Any]
 
 RED, YELLOW, DIM, BOLD, PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[1m", "\x1b[0m"
-CLEAR_LINE = "\r\x1b[2K"
 _BIDI = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _ESCAPES = (
     {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
@@ -161,9 +160,10 @@ def one_line(text: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return a timestamp to the minute, in the organization's time zone; any other text stays."""
-    is_timestamp = len(text) == 25 and text[10:11] == "T" and text[4:5] == "-" and text[22:23] == ":"
-    return f"{text[:10]} {text[11:16]}" if is_timestamp else text
+    """Return a timestamp to the minute, in the organization's time zone, or with a Z in UTC; any other text stays."""
+    is_utc = len(text) == 20 and text[19:] == "Z"
+    is_timestamp = (is_utc or (len(text) == 25 and text[22:23] == ":")) and text[10:11] == "T" and text[4:5] == "-"
+    return f"{text[:10]} {text[11:16]}{'Z' * is_utc}" if is_timestamp else text
 
 
 def booking_text(booking: Mapping[str, Any]) -> str:

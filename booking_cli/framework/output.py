@@ -253,17 +253,6 @@ class Renderer:
         """Write buffered output now, to notice a closed pipe."""
         sys.stdout.flush()
 
-    @contextlib.contextmanager
-    def live_table(
-        self, columns: Sequence[str], truncated: Mapping[str, int] | None = None
-    ) -> Iterator[Callable[[Sequence[Item]], None]]:
-        """Yield a function that draws a table on the terminal, each time in place of the last one."""
-        from rich.live import Live
-
-        console = self._console()
-        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
-            yield lambda items: live.update(self._table(items, columns, console.width, (), truncated), refresh=True)
-
     def _selected(self, item: Item) -> Item:
         return picked(item, self.fields) if self.fields else item
 
@@ -363,7 +352,7 @@ class Renderer:
         self._write_stderr(f"{self._colored('error:', RED, sys.stderr)} {one_line(message)}")
         for detail in error.details:
             if detail["message"] not in message and len(detail["message"]) <= _DETAIL_LENGTH_MAX:
-                self._write_stderr(f"  {one_line(detail.get('field') or '')}: {one_line(detail['message'])}")
+                self._write_stderr("  " + one_line(": ".join(filter(None, (detail.get("field"), detail["message"])))))
         if error.request_id:
             self._write_stderr(f"request: {error.request_id}")
         if error.hint:

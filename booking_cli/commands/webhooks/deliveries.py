@@ -1,6 +1,5 @@
 """`booking webhooks deliveries`: list, show and retry deliveries over HTTP."""
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -16,6 +15,7 @@ from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import FIRST_PAGE, Paging, argument, choice, option
 from booking_cli.framework.output import merge
+from booking_cli.framework.stream import Stream
 
 if TYPE_CHECKING:
     from booking_sdk import BookingClient
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 app = command_group("List, show and retry deliveries; they are kept for 30 days.")
 
 COLUMNS = tuple("id status last_response_status last_error event_type attempt_count created_at next_attempt_at".split())
+WATCH_COLUMNS = dict(zip(COLUMNS, (36, 9, 4, 16, 22, 8, 16, 16), strict=True))
+"""Columns with the width of their longest value, since later changes are not known when the first line is written."""
 TRUNCATED = {"event_type": 22}
 STATUSES = ("queued", "succeeded", "failed", "dead")
 ATTEMPT_COLUMNS = ("number", "started_at", "response_status", "error", "duration_ms", "response_excerpt", "id")
@@ -139,25 +141,13 @@ def retry(cli: Cli, endpoint_id: EndpointId, delivery_id: DeliveryId) -> None:
 
 
 def _watch(cli: Cli, fetch: Callable[[], list[dict[str, Any]]]) -> NoReturn:
-    """Poll the deliveries until Ctrl-C: update a table on a terminal, and write a line for each change elsewhere."""
-    if cli.render.format == "table" and sys.stdout.isatty():
-        with cli.render.live_table(COLUMNS, TRUNCATED) as draw:
-            while True:
-                draw(fetch())
-                time.sleep(WATCH_S)
+    """Poll the deliveries until Ctrl-C, and write a line for each change."""
+    stream = Stream(cli, WATCH_COLUMNS)
     states: dict[str, tuple[str, int]] = {}
     while True:
         for delivery in reversed(fetch()):
             state = delivery["status"], delivery["attempt_count"]
             if states.get(delivery["id"]) != state:
                 states[delivery["id"]] = state
-                _write_line(cli, delivery)
-        cli.render.flush()
+                stream.show(delivery)
         time.sleep(WATCH_S)
-
-
-def _write_line(cli: Cli, delivery: dict[str, Any]) -> None:
-    if cli.render.is_json:
-        cli.render.line(delivery)
-    else:
-        cli.render.many([delivery], COLUMNS)

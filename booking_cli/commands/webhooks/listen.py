@@ -21,7 +21,7 @@ from booking_cli.client import api_client, profiles, webhook_secrets
 from booking_cli.client.event_feed import Feed, Position, newest
 from booking_cli.client.webhook_secrets import SecretFile, Secrets
 from booking_cli.commands.webhooks import listen_view, receiver
-from booking_cli.commands.webhooks.listen_view import View
+from booking_cli.commands.webhooks.listen_view import Records
 from booking_cli.commands.webhooks.receiver import Forwarder, ReceiverTarget
 from booking_cli.framework import event_types
 from booking_cli.framework.arguments import aware_datetime, event_type, timestamp
@@ -199,14 +199,12 @@ def _run(
     view = listen_view.create_view(cli, show_body=show_body)
     feed = Feed(client, position, poll_s=POLL_S, sleep=time.sleep, on_outage=view.outage)
     try:
-        view.idle(0, 0)
         _forward(feed, forwarder, checkpoint, view)
     finally:
-        view.close()
         _write_summary(cli, forwarder)
 
 
-def _forward(feed: Feed, forwarder: Forwarder, checkpoint: Checkpoint, view: View) -> None:
+def _forward(feed: Feed, forwarder: Forwarder, checkpoint: Checkpoint, view: Records) -> None:
     for event in feed:
         if event.type == "ping" and not feed.position.types:
             continue  # a ping tests one endpoint, and cannot be subscribed to
@@ -215,7 +213,6 @@ def _forward(feed: Feed, forwarder: Forwarder, checkpoint: Checkpoint, view: Vie
                 # Saved before it is shown, since stdout may be closed while the event was received.
                 checkpoint.save(feed.position)
             view.attempt(attempt)
-        view.idle(forwarder.accepted, len(forwarder.given_up))
 
 
 def _write_introduction(

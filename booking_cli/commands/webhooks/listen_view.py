@@ -1,13 +1,12 @@
-"""The output of `listen`: a line for each event and a status line on a terminal, records elsewhere."""
+"""The output of `listen`: a line for each event on a terminal, records elsewhere."""
 
-import shutil
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from booking_cli.commands.webhooks.receiver import ReceivedDelivery
 from booking_cli.framework.context import Cli
-from booking_cli.framework.formatting import CLEAR_LINE, DIM, PLAIN, RED, YELLOW, one_line, wants_color
+from booking_cli.framework.formatting import DIM, PLAIN, RED, YELLOW, one_line, wants_color
 
 COLUMNS = ("at", "outcome", "status", "duration_ms", "type", "id", "attempt", "error", "delivery_id")
 _GREEN = "\x1b[32m"
@@ -47,9 +46,6 @@ class Records:
             render.many([record(attempt)], self._columns)
         render.flush()
 
-    def idle(self, accepted: int, given_up: int) -> None:
-        """Write nothing."""
-
     def outage(self, reason: str | None) -> None:
         if reason and not self._is_outage:
             self._cli.render.note(f"The service cannot be reached; retrying: {one_line(reason)}")
@@ -57,18 +53,15 @@ class Records:
             self._cli.render.note("The service can be reached again.")
         self._is_outage = reason is not None
 
-    def close(self) -> None:
-        """Write nothing."""
 
-
-class Screen:
-    """Prints a line for each event, above a status line."""
+class Screen(Records):
+    """Prints a line for each event."""
 
     def __init__(self, cli: Cli, *, show_body: bool = False) -> None:
+        super().__init__(cli)
         self._show_body = show_body
         self._colored = wants_color(sys.stdout, cli.options.color)
         self._waiting_event = ""
-        self._counts = ""
 
     def attempt(self, attempt: ReceivedDelivery) -> None:
         # While the receiver is down, a waiting event is printed once, and not for each attempt.
@@ -79,24 +72,6 @@ class Screen:
             if self._show_body and attempt.result.excerpt:
                 self._print_body(attempt.result.excerpt)
         self._waiting_event = attempt.event.id if attempt.outcome == "waiting" else ""
-        if attempt.outcome == "waiting":
-            self._status(f"the receiver is down; retrying in {attempt.pause_s:.0f} s")
-        elif attempt.outcome == "retrying":
-            self._status(f"retrying in {attempt.pause_s:.0f} s")
-
-    def idle(self, accepted: int, given_up: int) -> None:
-        self._counts = f"{accepted} forwarded" + (f", {given_up} refused" if given_up else "")
-        self._status(f"{self._counts}; waiting for events")
-
-    def outage(self, reason: str | None) -> None:
-        if reason is None:
-            self._status(f"{self._counts}; waiting for events")
-        else:
-            self._status(f"the service cannot be reached; retrying: {one_line(reason)}", YELLOW)
-
-    def close(self) -> None:
-        sys.stdout.write(CLEAR_LINE)
-        sys.stdout.flush()
 
     def _print_body(self, body: str) -> None:
         """Print the lines of a response below its event."""
@@ -104,26 +79,17 @@ class Screen:
             self._print(f"         {self._painted('|', DIM)} {one_line(line)}")
 
     def _print(self, text: str) -> None:
-        sys.stdout.write(f"{CLEAR_LINE}{text}\n")
-        sys.stdout.flush()
-
-    def _status(self, text: str, color: str = DIM) -> None:
-        visible = text[: shutil.get_terminal_size().columns - 1]
-        sys.stdout.write(CLEAR_LINE + self._painted(visible, color))
-        sys.stdout.flush()
+        self._cli.render.text(text)
+        self._cli.render.flush()
 
     def _painted(self, text: str, color: str) -> str:
         return f"{color}{text}{PLAIN}" if self._colored else text
 
 
-View = Records | Screen
-
-
-def create_view(cli: Cli, *, show_body: bool = False) -> View:
+def create_view(cli: Cli, *, show_body: bool = False) -> Records:
     """Return the view for the output format. Records always have the receiver's response."""
-    if cli.render.format == "table" and sys.stdout.isatty():
-        return Screen(cli, show_body=show_body)
-    return Records(cli, show_body=show_body)
+    is_screen = cli.render.format == "table" and sys.stdout.isatty()
+    return Screen(cli, show_body=show_body) if is_screen else Records(cli, show_body=show_body)
 
 
 def _line(attempt: ReceivedDelivery, painted: Any) -> str:

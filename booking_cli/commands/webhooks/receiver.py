@@ -212,8 +212,6 @@ class ReceivedDelivery:
     result: ReceiverResult
     outcome: str
     """`accepted`, `waiting` (the receiver is down), `retrying` (it refused the event) or `given_up`."""
-    pause_s: float = 0.0
-    """The pause before the next attempt."""
 
     @property
     def is_last(self) -> bool:
@@ -253,13 +251,12 @@ class Forwarder:
             refusals += not (result.is_accepted or result.is_unreachable)
             outcome = self._outcome(result, refusals)
             is_last = outcome in ("accepted", "given_up")
-            pause_s = 0.0 if is_last else min(PAUSE_MAX_S, PAUSE_S * 2.0 ** min(number - 1, 10))
             if is_last:
                 self._count(event, outcome)
-            yield ReceivedDelivery(at, event, delivery_id, number, result, outcome, pause_s)
+            yield ReceivedDelivery(at, event, delivery_id, number, result, outcome)
             if is_last:
                 return
-            self._sleep(pause_s)
+            self._sleep(min(PAUSE_MAX_S, PAUSE_S * 2.0 ** min(number - 1, 10)))
 
     def _post(self, event: FeedEvent, delivery_id: str) -> ReceiverResult:
         from webhook_verify.testing import signed_request

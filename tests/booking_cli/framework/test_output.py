@@ -101,6 +101,19 @@ def test_a_table_separates_thousands_and_a_pipe_does_not(
         assert written(capsys).split(maxsplit=1)[1].strip() == expected
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("2026-11-21T13:00:59+01:00", "2026-11-21 13:00"),
+        ("2026-11-21T12:00:59Z", "2026-11-21 12:00Z"),
+        ("2026-11-21T13:00:59", "2026-11-21T13:00:59"),
+        ("not-a-timestamp-at-Z", "not-a-timestamp-at-Z"),
+    ],
+)
+def test_a_table_shows_timestamps_to_the_minute(value: str, text: str) -> None:
+    assert formatting.readable(value) == text
+
+
 def test_a_title_is_the_shortest_unique_end_of_its_path() -> None:
     paths = ("id", "customer.name", "departure.id", "totals.total")
     assert list(tables.titles_of(paths).values()) == ["id", "name", "departure.id", "total"]

@@ -1,4 +1,4 @@
-"""A list without an end: lines that come one by one, on a terminal above a status line."""
+"""A list without an end: lines that come one by one."""
 
 import json
 from typing import Any
@@ -13,24 +13,19 @@ from booking_cli.framework.stream import Stream
 
 COLUMNS = {"at": 16, "type": 10, "id": 36}
 ITEM = {"at": "2026-11-21T13:00:00+01:00", "type": "a\x1b[2J", "id": "one"}
-CLEAR = "\r\x1b[2K"
 
 
-def test_on_a_terminal_lines_are_written_above_the_one_that_stays(recorded_terminal: RecordedTerminal) -> None:
+def test_on_a_terminal_a_line_has_the_columns_that_fit(recorded_terminal: RecordedTerminal) -> None:
     seen = recorded_terminal(40)
-    with Stream(Cli(), COLUMNS, "waiting") as stream:
-        stream.show(ITEM)
-        stream.note("the service\nis down")
-    header = f"{CLEAR}at                type\nwaiting"
-    line = f"{CLEAR}2026-11-21 13:00  a\\x1b[2J\nwaiting"
-    assert seen.getvalue() == f"{header}{line}{CLEAR}the service is down\nwaiting{CLEAR}"
+    Stream(Cli(), COLUMNS).show(ITEM)
+    assert seen.getvalue() == "at                type\n2026-11-21 13:00  a\\x1b[2J\n"
 
 
 def test_fields_that_were_asked_for_are_all_shown(recorded_terminal: RecordedTerminal) -> None:
     seen, cli = recorded_terminal(40), Cli()
     cli.options.fields = ("id", "type", "at", "nothing")
-    with Stream(cli, COLUMNS, "waiting") as stream:
-        stream.show(ITEM)
+    stream = Stream(cli, COLUMNS)
+    stream.show(ITEM)
     assert "one  a\\x1b[2J  2026-11-21 13:00\n" in seen.getvalue()
 
 
@@ -38,22 +33,19 @@ def test_fields_that_were_asked_for_are_all_shown(recorded_terminal: RecordedTer
 def test_in_both_json_modes_an_item_is_a_line(capsys: pytest.CaptureFixture[str], output: str) -> None:
     cli = Cli()
     cli.options.output = output
-    with Stream(cli, COLUMNS, "waiting") as stream:
-        stream.show(ITEM)
-        stream.show(ITEM)
-        stream.note("a note")
+    stream = Stream(cli, COLUMNS)
+    stream.show(ITEM)
+    stream.show(ITEM)
     captured = capsys.readouterr()
     assert [json.loads(line) for line in captured.out.splitlines()] == [ITEM, ITEM]
     assert captured.err == ""
 
 
 def test_in_a_pipe_an_item_is_a_line_with_full_values(capsys: pytest.CaptureFixture[str]) -> None:
-    with Stream(Cli(), COLUMNS, "waiting") as stream:
-        stream.show(ITEM)
-        stream.note("the service is down")
+    stream = Stream(Cli(), COLUMNS)
+    stream.show(ITEM)
     captured = capsys.readouterr()
     assert captured.out == "2026-11-21T13:00:00+01:00\ta\\x1b[2J\tone\n"
-    assert captured.err == "the service is down\n"
 
 
 def test_a_follower_waits_for_a_service_that_is_away_and_says_so(
@@ -67,5 +59,7 @@ def test_a_follower_waits_for_a_service_that_is_away_and_says_so(
     canned.answers = [(200, page), (200, page), away, away, away, (200, page), gone]
     ended = booking("events", "tail", "--follow")
     assert ended.code == ExitCode.AUTH
-    assert ended.err.startswith("the event feed does not answer and is requested again: 503 service_unavailable")
+    waiting, outage = ended.err.splitlines()[:2]
+    assert waiting == "Waiting for events; Ctrl-C to stop."
+    assert outage.startswith("the event feed does not answer and is requested again: 503 service_unavailable")
     assert len(canned.asked) == 7
