@@ -178,18 +178,10 @@ def cancel(cli: Cli, reference: str, *, refund: str, reason: str | None, dry_run
     cli.render.note(after_cancelling(cancelled, refund))
 
 
-def attend(cli: Cli, reference: str, verb: str, *, undo: bool, key_option: str | None) -> None:
-    """Check a booking in, or record a no-show, and write it; `verb` is the end of the path."""
-    body = {"undo": True} if undo else {}
+def change(cli: Cli, reference: str, verb: str, body: JsonObject, *, key_option: str | None) -> None:
+    """Make a change of a booking and write it; `verb` is the end of the path."""
     with api_client.connect(cli) as client:
-        attended = api_client.post_once(cli, client, _path(client, reference, verb), body, key_option).body
-    cli.render.one(attended)
-
-
-def set_guest(cli: Cli, reference: str, body: JsonObject, *, key_option: str | None) -> None:
-    """Change the guest of a booking and write it."""
-    with api_client.connect(cli) as client:
-        changed = api_client.post_once(cli, client, _path(client, reference, "guest"), body, key_option).body
+        changed = api_client.post_once(cli, client, _path(client, reference, verb), body, key_option).body
     cli.render.one(changed)
 
 

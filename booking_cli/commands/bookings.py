@@ -7,13 +7,13 @@ Most commands have two halves: over HTTP with an API key (`client.api_bookings`)
 from typing import Annotated, Any
 
 from booking_cli.client import api_bookings, api_client
-from booking_cli.commands.halves import uses_database
+from booking_cli.commands.halves import require_org, uses_database
 from booking_cli.framework import arguments, options
 from booking_cli.framework.arguments import counts, day, identifier
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.options import Departure, argument, basket, option
+from booking_cli.framework.options import Departure, argument, option
 from booking_cli.operator import staff_bookings
 from booking_cli.operator.staff_bookings import note_dry_run
 
@@ -110,6 +110,7 @@ def list_(
         booking bookings list --number 1017
         booking bookings list --org fjord-tours --name lovelace     (in the database)
     """
+    require_org(cli, org)
     if today:
         if departure_from or departure_to:
             raise CliError("--today excludes --departure-from and --departure-to.")
@@ -148,20 +149,11 @@ def get(cli: Cli, booking_id: BookingId, org: Org = None) -> None:
 def create(
     cli: Cli,
     departure: Departure,
-    guest: options.Guests,
-    name: options.GuestName,
-    email: options.GuestEmail,
     payment: Payment,
-    phone: options.GuestPhone = None,
-    add_on: options.AddOns = None,
-    note: options.StaffNote = None,
+    basket: options.Basket,
     no_email: NoEmail = False,
     no_notify: NoNotify = False,
-    locale: options.GuestLocale = None,
     hold_id: HoldOption = None,
-    external_reference: options.ExternalReference = None,
-    unique: options.UniqueReference = False,
-    metadata: options.Metadata = None,
     org: Org = None,
     source: Source = None,
     dry_run: options.DryRun = False,
@@ -188,7 +180,8 @@ def create(
     """
     if (org is None) != (source is None):
         raise CliError("--org and --source go together: they use the database.", hint="leave out both to use HTTP")
-    body = {"departure_id": departure, "payment": payment} | basket(cli.params)
+    require_org(cli, org)
+    body = {"departure_id": departure, "payment": payment} | basket.fields(hold_id=hold_id)
     body |= {"send_confirmation_email": False} if no_email else {}
     body |= {"notify_staff": False} if no_notify else {}
     if org is not None and source is not None:
@@ -295,7 +288,7 @@ def set_guest(
     if uses_database(cli, org):
         staff_bookings.set_guest(cli, booking_id, body, org=org)
     else:
-        api_bookings.set_guest(cli, booking_id, body, key_option=idempotency_key)
+        api_bookings.change(cli, booking_id, "guest", body, key_option=idempotency_key)
 
 
 def _attend(cli: Cli, booking_id: str, verb: str, undo: bool, org: str | None, key_option: str | None) -> None:
@@ -303,7 +296,7 @@ def _attend(cli: Cli, booking_id: str, verb: str, undo: bool, org: str | None, k
     if uses_database(cli, org):
         staff_bookings.attend(cli, booking_id, verb, org=org, undo=undo)
     else:
-        api_bookings.attend(cli, booking_id, verb, undo=undo, key_option=key_option)
+        api_bookings.change(cli, booking_id, verb, {"undo": True} if undo else {}, key_option=key_option)
 
 
 @command(app, "check-in", shape="booking", changes=True)

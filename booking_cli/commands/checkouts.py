@@ -7,20 +7,7 @@ from booking_cli.framework import options
 from booking_cli.framework.arguments import identifier
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
-from booking_cli.framework.options import (
-    AddOns,
-    Departure,
-    GiftCard,
-    GuestEmail,
-    GuestLocale,
-    GuestName,
-    GuestPhone,
-    Guests,
-    HoldId,
-    StaffNote,
-    argument,
-    basket,
-)
+from booking_cli.framework.options import Basket, Departure, GiftCard, HoldId, argument
 
 app = command_group("Create and show checkouts that are paid by card.")
 
@@ -29,18 +16,9 @@ app = command_group("Create and show checkouts that are paid by card.")
 def create(
     cli: Cli,
     departure: Departure,
-    guest: Guests,
-    name: GuestName,
-    email: GuestEmail,
-    phone: GuestPhone = None,
-    add_on: AddOns = None,
-    note: StaffNote = None,
+    basket: Basket,
     gift_card: GiftCard = None,
     hold_id: HoldId = None,
-    locale: GuestLocale = None,
-    external_reference: options.ExternalReference = None,
-    unique: options.UniqueReference = False,
-    metadata: options.Metadata = None,
     idempotency_key: options.IdempotencyKey = None,
 ) -> None:
     """Create a pending booking with its payment at Stripe.
@@ -51,7 +29,7 @@ def create(
     Examples:
         booking checkouts create --departure ID --guest adult=2 --name Ada --email ada@example.com
     """
-    body = {"departure_id": departure} | basket(cli.params)
+    body = {"departure_id": departure} | basket.fields(gift_card_code=gift_card, hold_id=hold_id)
     created = api_client.post(cli, "checkouts", body=body, key_option=idempotency_key)
     cli.render.one(created.body)
     if created.is_replay:

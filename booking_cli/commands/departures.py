@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from booking_cli.client import api_client, api_departures
 from booking_cli.commands import manifests
-from booking_cli.commands.halves import uses_database
+from booking_cli.commands.halves import require_org, uses_database
 from booking_cli.framework.arguments import day, identifier
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
@@ -19,7 +19,7 @@ from booking_cli.framework.options import DryRun, ExperienceFilter, OrgOfId, arg
 from booking_cli.operator import cancellations, transactions
 from booking_cli.operator.cancellations import count_text
 from booking_cli.operator.staff_bookings import note_dry_run
-from booking_cli.operator.transactions import by_slug, stored_id
+from booking_cli.operator.transactions import by_slug, of_departure, stored_id
 from booking_core.models.json import JsonObject
 
 if TYPE_CHECKING:
@@ -44,15 +44,6 @@ Database = Annotated[str | None, option("--org SLUG", "Use the database, for thi
 DepartureId = Annotated[str, argument("ID", "The departure's id; see `booking departures list`.", parser=identifier)]
 
 
-def _find(departure_id: str, org: str | None) -> tuple[transactions.FindOrganization, str]:
-    """Return a function that finds the organization of a departure, and the id as it is stored."""
-    from booking_core.catalogue import departures
-
-    stored = stored_id(departure_id, "departure")
-    find = transactions.by_id(lambda tx: departures.organizations_of(tx, stored), "departure", stored, org=org)
-    return find, stored
-
-
 @command(app, "list")
 def list_(
     cli: Cli,
@@ -73,6 +64,7 @@ def list_(
         booking departures list --org fjord-tours --date today     (in the database)
         booking departures list --org fjord-tours --date 2026-12-24 --to 2026-12-31 -o json
     """
+    require_org(cli, org)
     if org is None:
         if last is not None:
             raise CliError("--to needs --org: over HTTP, a day is listed.", hint="booking availability --from --to")
@@ -131,7 +123,7 @@ def show(cli: Cli, departure_id: DepartureId, org: OrgOfId = None) -> None:
     """
     from booking_core import bookings
 
-    organization, stored = _find(departure_id, org)
+    organization, stored = of_departure(departure_id, org), stored_id(departure_id, "departure")
     cli.render.one(transactions.read(cli, organization, lambda tx, actor: bookings.get_departure(tx, actor, stored)))
 
 
@@ -174,7 +166,7 @@ def _manifest(cli: Cli, departure_id: str, org: str | None, *, use_api: bool) ->
         return data
     from booking_core import bookings
 
-    organization, stored = _find(departure_id, org)
+    organization, stored = of_departure(departure_id, org), stored_id(departure_id, "departure")
     return transactions.read(cli, organization, lambda tx, actor: bookings.manifest(tx, actor, stored))
 
 
@@ -233,7 +225,7 @@ def _change(cli: Cli, departure_id: str, org: str | None, change: Callable[..., 
     """Make a change in a separate transaction, and write the departure."""
     from booking_core import bookings
 
-    organization, stored = _find(departure_id, org)
+    organization, stored = of_departure(departure_id, org), stored_id(departure_id, "departure")
     changed = transactions.change(
         cli,
         organization,
@@ -262,7 +254,7 @@ def cancel(
         booking departures cancel 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21 --dry-run
         booking departures cancel 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21 --reason-code agent --yes
     """
-    organization, stored = _find(departure_id, org)
+    organization, stored = of_departure(departure_id, org), stored_id(departure_id, "departure")
     with transactions.open_session(cli) as session:
         departure, affected = cancellations.plan(session, organization, stored)
         if not dry_run:

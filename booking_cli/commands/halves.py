@@ -6,6 +6,16 @@ from booking_cli.framework.errors import CliError
 from booking_cli.operator import storage
 
 
+def require_org(cli: Cli, org: str | None) -> None:
+    """Check that a command whose database half needs --org has it, or has an API key.
+
+    Raises:
+        CliError: it has neither, and a database is configured.
+    """
+    if org is None and uses_database(cli, None):
+        raise CliError("The database is used with --org.", hint="pass --org SLUG; or run booking login to use the API")
+
+
 def uses_database(cli: Cli, org: str | None, *, use_api: bool = False) -> bool:
     """Return whether a command works in the database: with --org, or if a database is configured and no API key.
 

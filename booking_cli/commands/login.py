@@ -79,7 +79,7 @@ def _file_without_keyring(cli: Cli, name: str) -> Path | None:
         profiles.require_keyring()
     except profiles.NoKeyring as missing:
         file = profiles.key_file(name)
-        cli.render.warn(f"{missing} It is stored in {file}, which only you can read (mode 0600).")
+        cli.render.warn(f"{missing} It will be stored in {file}, which only you can read (mode 0600).")
         return file
     return None
 

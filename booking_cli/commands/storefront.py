@@ -3,30 +3,11 @@
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from booking_cli.framework.arguments import duration_us, parse_amount
+from booking_cli.commands import holds
+from booking_cli.framework.arguments import parse_amount
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
-from booking_cli.framework.options import (
-    AddOns,
-    BookingRef,
-    Departure,
-    ExternalReference,
-    GiftCard,
-    GuestEmail,
-    GuestLocale,
-    GuestName,
-    GuestPhone,
-    Guests,
-    HoldId,
-    Metadata,
-    Org,
-    OrgOfBooking,
-    StaffNote,
-    UniqueReference,
-    argument,
-    basket,
-    option,
-)
+from booking_cli.framework.options import Basket, BookingRef, Departure, GiftCard, HoldId, Org, OrgOfBooking, option
 from booking_cli.operator import cancellations, staff_bookings, transactions
 from booking_cli.operator.transactions import by_slug, stored_id
 
@@ -37,48 +18,28 @@ if TYPE_CHECKING:
 app = command_group("Hold seats, check out and pay, as a guest does (operator).")
 
 
+Seats = Annotated[int, option("--seats N", "The number of seats.", min=1)]
 Discount = Annotated[str, option("--discount AMOUNT", "A discount: 50.00, or 5000 in minor units.")]
 
 
-@command(app, "hold", shape="guest_hold", changes=True)
-def hold(
-    cli: Cli,
-    org: Org,
-    departure: Departure,
-    seats: Annotated[int, option("--seats N", "The number of seats.", min=1)],
-    length: Annotated[str, option("--for 10m", "The duration, at most a day.")] = "10m",
-) -> None:
-    """Hold seats of a departure for a while.
+@command(app, "hold", shape="hold", changes=True)
+def hold(cli: Cli, org: Org, departure: Departure, seats: Seats, length: holds.Length = "10m") -> None:
+    """Hold seats of a departure for a while, as `booking holds create --org` does.
 
     Examples:
         booking storefront hold --org fjord-tours --departure ID --seats 2 --for 10m
     """
-    for_s = duration_us(length) // 1_000_000
-    from booking_core.bookings import storefront
-
-    result = transactions.change(
-        cli,
-        by_slug(org),
-        lambda tx, actor: storefront.hold(tx, actor, stored_id(departure, "departure"), seats, for_s=for_s),
-    )
-    cli.render.one(result)
+    holds.create_in_database(cli, departure, org, {"seats": seats}, length)
 
 
-@command(app, "release", shape="guest_hold", changes=True)
-def release(cli: Cli, hold_id: Annotated[str, argument("HOLD", "The hold's id.")]) -> None:
-    """Release the seats of a hold. A hold that has ended stays unchanged.
+@command(app, "release", shape="hold", changes=True)
+def release(cli: Cli, hold_id: holds.HoldId) -> None:
+    """Release the seats of a hold, as `booking holds delete` does in the database.
 
     Examples:
         booking storefront release 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
     """
-    from booking_core.bookings import storefront
-
-    released = transactions.change(
-        cli,
-        lambda tx: storefront.organization_of_hold(tx, hold_id),
-        lambda tx, actor: storefront.release(tx, actor, hold_id.lower()),
-    )
-    cli.render.one(released)
+    holds.release_in_database(cli, hold_id, None)
 
 
 @command(app, "checkout", shape="booking", changes=True)
@@ -86,19 +47,10 @@ def checkout(
     cli: Cli,
     org: Org,
     departure: Departure,
-    guest: Guests,
-    name: GuestName,
-    email: GuestEmail,
-    phone: GuestPhone = None,
-    add_on: AddOns = None,
-    note: StaffNote = None,
+    basket: Basket,
     discount: Discount = "0",
     gift_card: GiftCard = None,
     hold_id: HoldId = None,
-    locale: GuestLocale = None,
-    external_reference: ExternalReference = None,
-    unique: UniqueReference = False,
-    metadata: Metadata = None,
 ) -> None:
     """Create a pending booking that waits for its card payment, and expires without one.
 
@@ -108,7 +60,7 @@ def checkout(
         booking storefront checkout --org fjord-tours --departure ID --guest adult=2 --name Ada --email ada@example.com
         booking storefront checkout --org fjord-tours --departure ID --guest adult=1 --name Ada --email ada@example.com --hold HOLD --gift-card GIFT-ABCD-1234
     """  # noqa: E501
-    fields = basket(cli.params)
+    fields = basket.fields(gift_card_code=gift_card)
     from booking_core.bookings import storefront
     from booking_core.bookings.storefront import CheckoutRequest
 

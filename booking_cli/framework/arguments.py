@@ -199,7 +199,7 @@ def read_bytes(path: Path) -> bytes:
     except OSError as error:
         raise bad_file(path, f"cannot be read: {error.strerror}") from None
     if len(content) > _FILE_BYTES_MAX:
-        raise bad_file("stdin" if is_stdin else path, "has more than 64 MiB", code="file_too_large")
+        raise bad_file(path, "has more than 64 MiB", code="file_too_large")
     return content
 
 

@@ -15,7 +15,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import cache, wraps
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -27,7 +27,6 @@ from booking_cli.framework.arguments import OFFERED, one_of
 from booking_cli.framework.context import resume_collections
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.formatting import BOLD, PLAIN, wants_color
-from booking_cli.framework.options import Paging
 from booking_cli.framework.output import COLORS, FORMATS
 from booking_cli.framework.typer_parts import CompletionItem, MissingParameter
 
@@ -147,7 +146,6 @@ class OutputSpec:
 
 
 _EXAMPLES = "\n\nExamples:\n"
-_PAGING = inspect.signature(Paging).parameters
 OUTPUT_SPEC = "booking_output"
 """The attribute of a command's function that holds its OutputSpec. Typer keeps it on its wrapper of the function."""
 
@@ -211,7 +209,6 @@ class CliCommand(TyperCommand):
         _check_utf8(ctx, self.own_params)
         spec: OutputSpec = getattr(self.callback, OUTPUT_SPEC, OutputSpec())
         ctx.obj.render.set_shape(spec.shape, check_now=spec.changes)
-        ctx.obj.params = ctx.params
         if spec.changes and not ctx.params.get("dry_run"):
             ctx.obj.action = ".".join(ctx.command_path.split()[1:])
             ctx.obj.arguments = {
@@ -348,21 +345,25 @@ def command(app: typer.Typer, name: str, *, shape: str | None = None, changes: b
 
 
 def _with_context(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command with the signature that Typer needs: its context for `cli`, and each option of a `Paging`."""
+    """Return a command with the signature that Typer needs: its context for `cli`, and each option of a dataclass."""
     parameters = inspect.signature(function).parameters
     if "cli" not in parameters:
         return function
+    annotations: dict[str, Any] = {name: parameter.annotation for name, parameter in parameters.items()}
+    groups: dict[str, Any] = {name: kind for name, kind in annotations.items() if is_dataclass(kind)}
+    options = {name: inspect.signature(group).parameters for name, group in groups.items()}
 
     @wraps(function)
     def run(ctx: typer.Context, **arguments: Any) -> Any:
-        if "paging" in parameters:
-            arguments["paging"] = Paging(**{name: arguments.pop(name) for name in _PAGING})
+        for name, group in groups.items():
+            arguments[name] = group(**{option: arguments.pop(option) for option in options[name]})
         return function(ctx.obj, **arguments)
 
-    new_parameters = [inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
+    new_parameters = [inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     for name, parameter in list(parameters.items())[1:]:
-        new_parameters += _PAGING.values() if name == "paging" else [parameter]
-    run.__signature__ = inspect.Signature(new_parameters)  # type: ignore[attr-defined]
+        new_parameters += options[name].values() if name in options else [parameter]
+    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in new_parameters]
+    run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     return run
 
 

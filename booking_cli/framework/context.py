@@ -50,8 +50,6 @@ class Cli:
         self.organization: str | None = None
         """The slug of the organization that was already noted on stderr."""
         self.organization_id: str | None = None
-        self.params: dict[str, Any] = {}
-        """The arguments and options of the command."""
         self.action: str | None = None
         """The words of a command that changes something, joined by dots: its action in the audit trail."""
         self.arguments: dict[str, Any] = {}

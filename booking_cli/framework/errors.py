@@ -83,8 +83,11 @@ class UnknownField(Exception):
 
 
 def bad_file(path: object, problem: str, *, code: str = "bad_file", hint: str | None = None) -> CliError:
-    """Return the error for a file that cannot be used: `PATH cannot be read: No such file or directory.`"""
-    return CliError(f"{path} {problem}.", code=code, hint=hint)
+    """Return the error for a file that cannot be used: `PATH cannot be read: No such file or directory.`
+
+    The path `-` is stdin.
+    """
+    return CliError(f"{'stdin' if str(path) == '-' else path} {problem}.", code=code, hint=hint)
 
 
 def is_no_args_error(error: Exception) -> bool:

@@ -1,6 +1,6 @@
 """Options that several commands share, as Annotated types."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -60,7 +60,7 @@ Order = Annotated[str, choice("--order", choices=("asc", "desc"), help="Sort by 
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """The options of a list that comes page by page. A command takes all of them as its argument `paging`."""
+    """The options of a list that comes page by page. A command takes all of them as one argument."""
 
     limit: Limit = DEFAULT_LIMIT
     all_pages: AllPages = False
@@ -122,27 +122,31 @@ IdempotencyKey = Annotated[
 ]
 
 
-# Bodies of requests
+@dataclass(frozen=True, slots=True)
+class Basket:
+    """The options of an order: its guests, and what they say. A command takes all of them as one argument."""
 
-_TEXTS = {
-    **{name: name for name in ("note", "hold_id", "locale", "external_reference")},
-    "gift_card": "gift_card_code",
-}
-"""Fields that are texts, by the name of their option."""
+    guest: Guests
+    name: GuestName
+    email: GuestEmail
+    phone: GuestPhone = None
+    add_on: AddOns = None
+    note: StaffNote = None
+    locale: GuestLocale = None
+    external_reference: ExternalReference = None
+    unique: UniqueReference = False
+    metadata: Metadata = None
 
+    def fields(self, **texts: str | None) -> dict[str, Any]:
+        """Return the fields of the order without those that are not given.
 
-def basket(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a checkout without those that are not given.
-
-    Args:
-        options: the parameters of a command: guest, name, email, phone, add_on, unique and metadata, and those that are
-            texts.
-    """
-    customer = {name: options[name] for name in ("name", "email")} | (
-        {"phone": options["phone"]} if options["phone"] else {}
-    )
-    fields: dict[str, Any] = {"guests": counts(options["guest"], "tier_id"), "customer": customer}
-    fields |= {"add_ons": counts(options["add_on"], "id")} if options["add_on"] else {}
-    fields |= {field: options[option] for option, field in _TEXTS.items() if options.get(option)}
-    fields |= {"external_reference_unique": True} if options["unique"] else {}
-    return fields | ({"metadata": texts_by_name(options["metadata"])} if options["metadata"] else {})
+        Args:
+            texts: further fields.
+        """
+        customer = {"name": self.name, "email": self.email} | ({"phone": self.phone} if self.phone else {})
+        fields: dict[str, Any] = {"guests": counts(self.guest, "tier_id"), "customer": customer}
+        fields |= {"add_ons": counts(self.add_on, "id")} if self.add_on else {}
+        texts |= {"note": self.note, "locale": self.locale, "external_reference": self.external_reference}
+        fields |= {name: text for name, text in texts.items() if text}
+        fields |= {"external_reference_unique": True} if self.unique else {}
+        return fields | ({"metadata": texts_by_name(self.metadata)} if self.metadata else {})

@@ -32,7 +32,6 @@ _ADDED: Mapping[str, str] = {
     "departure": "experience experience.title",
     "erasure": "id status requested_at finished_at bookings last_booking_ends_at dry_run",
     "event": "data.*",
-    "guest_hold": "id departure_id seats expires_at",
     "import": "organization dry_run experiences.* departures.* customers.* gift_cards.* notes cancelled_departures",
     "key": "status revoked_at",
     "conformance": "status section check reason",

@@ -5,6 +5,7 @@ A booking names them in its `source`, a cancellation in its `reason`.
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,9 @@ from booking_core.models.json import JsonObject
 
 if TYPE_CHECKING:
     from booking_core.base.context import Actor
-    from booking_core.bookings import Search
+    from booking_core.bookings import BookingRequest, Search
     from booking_core.db.engine import Tx
+    from booking_core.models.bookings import BookingCreate
 
 _PAGE_SIZE_MAX = 100
 
@@ -133,25 +135,14 @@ def create(
     return booking, is_replay
 
 
-def _draft(request: Any, source: str) -> Any:
+def _draft(request: "BookingCreate", source: str) -> "BookingRequest":
+    """Return the request of the API as one of staff."""
     from booking_core.bookings import BookingRequest
     from booking_core.models.bookings import BookingSource
 
-    return BookingRequest(
-        departure_id=request.departure_id,
-        guests=request.guests,
-        customer=request.customer,
-        source=BookingSource(source),
-        payment=request.payment,
-        add_ons=request.add_ons or (),
-        note=request.note,
-        send_confirmation_email=request.send_confirmation_email is not False,
-        notify_staff=request.notify_staff is not False,
-        locale=request.locale,
-        external_reference=request.external_reference,
-        external_reference_unique=request.external_reference_unique,
-        metadata=request.metadata,
-    )
+    names = {field.name for field in fields(BookingRequest)}
+    values = {name: value for name, value in request if name in names and value is not None}
+    return BookingRequest(**values, source=BookingSource(source))
 
 
 def find_organization(reference: str, org: str | None) -> FindOrganization:

@@ -53,30 +53,21 @@ def by_slug(slug: str) -> FindOrganization:
     return lambda tx: organizations.get(tx, slug=slug)
 
 
-def by_id(
-    find: "Callable[[Tx], Sequence[Organization]]", noun: str, reference: str, *, org: str | None
-) -> FindOrganization:
-    """Return a function that finds the organization of something that is named by its id.
-
-    Args:
-        find: returns every organization that has the id.
-        noun: for error messages, as in "departure".
-        org: the slug of the organization, if the user named it.
-    """
-    if org is not None:
-        return by_slug(org)
+def of_departure(departure_id: str, org: str | None) -> FindOrganization:
+    """Return a function that finds the organization of a departure, unless the user named it."""
+    from booking_core.base.errors import NotFound
+    from booking_core.catalogue import departures
 
     def find_organization(tx: "Tx") -> "Organization":
-        from booking_core.base.errors import NotFound
-
-        organizations = find(tx)
+        stored = stored_id(departure_id, "departure")
+        organizations = departures.organizations_of(tx, stored)
         if not organizations:
-            raise NotFound.of(noun, reference)
+            raise NotFound.of("departure", stored)
         if len(organizations) > 1:
-            raise _ambiguous(f"the {noun} {reference}", organizations)
+            raise _ambiguous(f"the departure {stored}", organizations)
         return organizations[0]
 
-    return find_organization
+    return by_slug(org) if org else find_organization
 
 
 def _ambiguous(name: str, organizations: "Sequence[Organization]") -> CliError:

@@ -28,7 +28,7 @@ from booking_core.due_work.rows import DueRows
 from booking_core.models import limits
 from booking_core.models.bookings import BookingSource, GuestLineInput, PaymentMethod
 from booking_core.models.holds import HoldCreate
-from booking_core.models.limits import COUNT_MAX, HOLD_S_DEFAULT, LIVE_HOLDS_PER_ORGANIZATION
+from booking_core.models.limits import HOLD_S_DEFAULT, LIVE_HOLDS_PER_ORGANIZATION
 from booking_core.records import departure_touches
 
 HOLD_S_MAX = 86_400
@@ -37,23 +37,22 @@ HOLD_S_MAX = 86_400
 # Holds of staff ------------------------------------------------------------------------------------------------------
 
 
-def hold(tx: Tx, actor: Actor, departure_id: str, seats: int, *, for_s: int = HOLD_S_DEFAULT) -> dict[str, Any]:
-    """Hold seats for `for_s` seconds, and return id, departure_id, seats and expires_at.
+def hold(tx: Tx, actor: Actor, request: HoldCreate, *, for_s: int) -> dict[str, Any]:
+    """Hold seats of a departure, or the seats of a party, for `for_s` seconds, and return the hold.
 
     Raises:
-        Malformed: the number of seats or the duration is out of range.
+        Malformed: the duration is out of range.
         NotFound: the organization has no such departure.
         Conflict: `departure_cancelled`, `departure_closed` or `departure_started`.
+        Unprocessable: a tier of the party is not offered, or its sum exceeds 64 bits.
         InsufficientCapacity: there are fewer seats.
     """
-    _check(seats, for_s)
-    bookings.lock_seats(tx, actor, departure_id, seats)
-    return _present(actor, _insert(tx, actor, departure_id, seats, for_s))
+    _check(for_s)
+    hold = _insert(tx, actor, request.departure_id, for_s, *_lock_seats(tx, actor, request))
+    return holds.present(hold, actor.organization.zone, actor.at)
 
 
-def _check(seats: int, for_s: int) -> None:
-    if not 1 <= seats <= COUNT_MAX:
-        raise Malformed.at("seats", f"must be a whole number from 1 to {COUNT_MAX}", "out_of_range")
+def _check(for_s: int) -> None:
     if not 1 <= for_s <= HOLD_S_MAX:
         raise Malformed.at("for", f"must be from a second to {HOLD_S_MAX // 3600} hours", "out_of_range")
 
@@ -66,7 +65,7 @@ def release(tx: Tx, actor: Actor, hold_id: str) -> dict[str, Any]:
     """
     hold = _found(holds.lock(tx, actor.organization.id, hold_id))
     _end(tx, actor, hold)
-    return _present(actor, hold)
+    return get_hold(tx, actor, hold_id)
 
 
 def organization_of_hold(tx: Tx, hold_id: str) -> Organization:
@@ -76,11 +75,6 @@ def organization_of_hold(tx: Tx, hold_id: str) -> Organization:
         NotFound: there is no such hold.
     """
     return organizations.owner(tx, tables.holds, hold_id, "hold")
-
-
-def _present(actor: Actor, hold: HoldRow) -> dict[str, Any]:
-    expires_at = actor.organization.zone.iso(hold.expires_at)
-    return {"id": hold.id, "departure_id": hold.departure_id, "seats": hold.seats, "expires_at": expires_at}
 
 
 # Holds of the API ----------------------------------------------------------------------------------------------------
@@ -97,18 +91,11 @@ def create_hold(tx: Tx, actor: Actor, request: HoldCreate) -> dict[str, Any]:
         Unprocessable: a tier of the party is not offered, or its sum exceeds 64 bits.
         InsufficientCapacity: fewer seats are available.
     """
-    departure_id, seats, guests = request.departure_id, request.seats, None
-    if request.guests is not None:
-        party = capacity.lock_party(tx, actor, departure_id, request.guests)
-        seats, guests = party.seats, party.guests
-    else:
-        assert seats is not None
-        bookings.lock_seats(tx, actor, departure_id, seats)
+    locked = _lock_seats(tx, actor, request)
     if holds.count_live(tx, actor.organization.id, actor.at) >= LIVE_HOLDS_PER_ORGANIZATION:
         message = f"The organization has {LIVE_HOLDS_PER_ORGANIZATION} live holds, which is the limit."
         raise Conflict("hold_limit_reached", message)
-    for_s = request.expires_in_seconds or HOLD_S_DEFAULT
-    hold = _insert(tx, actor, departure_id, seats, for_s, guests)
+    hold = _insert(tx, actor, request.departure_id, request.expires_in_seconds or HOLD_S_DEFAULT, *locked)
     return holds.present(hold, actor.organization.zone, actor.at)
 
 
@@ -195,7 +182,17 @@ def delete_hold(tx: Tx, actor: Actor, hold_id: str) -> None:
     _end(tx, actor, hold)
 
 
-def _insert(tx: Tx, actor: Actor, departure_id: str, seats: int, for_s: int, guests: str | None = None) -> HoldRow:
+def _lock_seats(tx: Tx, actor: Actor, request: HoldCreate) -> tuple[int, str | None]:
+    """Lock the departure, and return the number of seats and the party as JSON, if there is one."""
+    if request.guests is not None:
+        party = capacity.lock_party(tx, actor, request.departure_id, request.guests)
+        return party.seats, party.guests
+    assert request.seats is not None
+    bookings.lock_seats(tx, actor, request.departure_id, request.seats)
+    return request.seats, None
+
+
+def _insert(tx: Tx, actor: Actor, departure_id: str, for_s: int, seats: int, guests: str | None) -> HoldRow:
     hold = HoldRow(tokens.new_id(), departure_id, seats, actor.at, actor.at + for_s * SECOND, None, None, guests)
     tx.insert(tables.holds, organization_id=actor.organization.id, **hold._asdict())
     departure_touches.touch(tx, actor.organization.id, [departure_id], at=actor.at)

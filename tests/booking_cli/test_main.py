@@ -51,7 +51,7 @@ def test_the_global_options_stand_on_one_page_and_not_on_every_other(booking: Bo
         ("keys expire", "Missing argument 'ID' and option '--at'."),
         (
             "bookings create --email a@example.com",
-            "Missing options '--departure', '--guest', '--name', '--payment'.",
+            "Missing options '--departure', '--payment', '--guest', '--name'.",
         ),
         ("webhooks deliveries retry", "Missing arguments 'ID', 'DELIVERY'."),
     ],

@@ -10,6 +10,7 @@ from support.world.world import DAY, World
 from booking_cli.framework.exit_codes import ExitCode
 
 UNKNOWN = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+GUEST = ("--name", "Ada", "--email", "ada@example.com")
 ONE_BOOKING: tuple[tuple[str, ...], ...] = (
     *(("bookings", verb) for verb in ("get", "check-in", "no-show")),
     ("bookings", "cancel", "--yes"),
@@ -84,3 +85,41 @@ def test_an_overridden_profile_is_noted_once(booking: Booking, shop: World, numb
     file.write_text('current = "shop"\n[profiles.shop]\nbase_url = "https://booking.example.com"\n')
     file.chmod(0o600)
     assert booking("bookings", "get", number).err.count("note: BOOKING_BASE_URL overrides") == 1
+
+
+def test_a_hold_is_made_and_released_by_either_half(booking: Booking, shop: World) -> None:
+    departure = shop.departure(shop.experience())
+    for org in ((), ("--org", shop.organization.slug)):
+        held = booking("holds", "create", "--departure", departure, "--guest", "adult=2", *org, "-o", "json").json
+        assert (held["status"], held["seats"], held["totals"]["total"]["currency"]) == ("live", 2, "NOK")
+        released = booking("holds", "delete", held["id"], *org, "-o", "json").json
+        assert released == held | {"status": "released"}
+    late = booking("holds", "create", "--departure", departure, "--seats", "1", "--for", "24h")
+    assert late.code == ExitCode.INVALID
+    held_for_a_day = booking("holds", "create", "--departure", departure, "--seats", "1", "--for", "24h", *org)
+    assert (held_for_a_day.code, is_in_the_database(held_for_a_day.err)) == (ExitCode.OK, True)
+
+
+def test_the_storefront_uses_the_database_also_with_a_key(booking: Booking, shop: World) -> None:
+    departure = shop.departure(shop.experience())
+    held = booking("storefront", "hold", "--org", shop.organization.slug, "--departure", departure, "--seats", "1")
+    assert (held.code, is_in_the_database(held.err)) == (ExitCode.OK, True), held.err
+    released = booking("storefront", "release", held.out.split("\t")[1].split("\n")[0])
+    assert (released.code, is_in_the_database(released.err)) == (ExitCode.OK, True), released.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("bookings", "list"),
+        ("bookings", "create", "--departure", UNKNOWN, "--guest", "adult=1", *GUEST, "--payment", "invoice"),
+        ("departures", "list"),
+    ],
+    ids=" ".join,
+)
+def test_a_list_in_the_database_needs_org(
+    booking: Booking, shop: World, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.delenv("BOOKING_API_KEY")
+    refused = booking(*command)
+    assert (refused.code, "hint: pass --org SLUG" in refused.err) == (ExitCode.USAGE, True), refused.err

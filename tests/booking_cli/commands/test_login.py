@@ -121,7 +121,7 @@ def test_login_without_a_keyring_reports_the_file_of_the_key(
     result = booking("login", "--api-key-stdin", "-q")
     file = tmp_path / "config" / "keys" / "default.key"
     assert (result.code, f"kept_in\t{file}\n" in result.out) == (0, True)
-    stored = f"It is stored in {file}, which only you can read (mode 0600)."
+    stored = f"It will be stored in {file}, which only you can read (mode 0600)."
     assert result.err == f"The key cannot be stored in a keyring: {reason} {stored}\n"
     assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == (f"{key}\n", 0o600)
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700

@@ -23,6 +23,7 @@ from booking_core.models.bookings import (
     PaymentMode,
     RefundMode,
 )
+from booking_core.models.holds import HoldCreate
 from booking_core.payments import gift_cards
 from booking_core.payments.gift_cards import GiftCardIssue
 from support.world.world import World
@@ -93,7 +94,7 @@ class Operations:
 
     def hold(self, departure_id: str, seats: int, *, for_s: int = 600) -> str:
         def verb(tx: Tx, actor: Actor) -> Any:
-            return storefront.hold(tx, actor, departure_id, seats, for_s=for_s)
+            return storefront.hold(tx, actor, HoldCreate(departure_id=departure_id, seats=seats), for_s=for_s)
 
         return str(self.act(verb)["id"])
 
