@@ -111,6 +111,7 @@ def secretive(client_of: ClientOf) -> ClientOf:
     return partial(client_of, **settings, timeout=0.3)
 
 
+@pytest.mark.exhaustive(but="async")
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_that_fails_shows_nothing_secret(stage: str, call: str, secretive: ClientOf) -> None:

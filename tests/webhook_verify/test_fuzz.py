@@ -42,6 +42,7 @@ def settled(examples: int) -> Any:
     return settings(max_examples=examples, deadline=None, database=None)
 
 
+@pytest.mark.exhaustive
 @settled(400)
 @given(body=bodies, headers=headers_like)
 def test_no_request_makes_anything_but_a_verification_error(body: bytes | str, headers: Any) -> None:

@@ -36,6 +36,7 @@ def status(url: str) -> int:
     return httpx.get(url).status_code
 
 
+@pytest.mark.exhaustive
 def test_an_sqlite_database_is_made_and_served(booking: Booking, new_process: Process, tmp_path: Path) -> None:
     with serving(new_process("serve", "--port", "0")) as (address, _):
         assert status(f"{address}/api/v1/me") == 401

@@ -16,6 +16,7 @@ from booking_core.catalogue import transfer
 DAYS = tuple(date(2026, 11, 25) + timedelta(days=days) for days in (0, 40, 200, 360, 400, 1600))
 
 
+@pytest.mark.exhaustive(but="fjord-tours")
 @pytest.mark.parametrize("today", DAYS, ids=str)
 @pytest.mark.parametrize("demo", ORGANIZATIONS, ids=[each.slug for each in ORGANIZATIONS])
 def test_each_of_the_next_six_months_has_departures(demo: DemoOrganization, today: date) -> None:

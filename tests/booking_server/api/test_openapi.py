@@ -330,6 +330,7 @@ def test_an_address_that_fits_is_taken(text: str) -> None:
     assert _takes(TypeAdapter(base.Email), text) or not _fits(TypeAdapter(base.Email), text)
 
 
+@pytest.mark.exhaustive
 @given(text=st.from_regex(base._USUAL, fullmatch=True))
 def test_what_is_taken_by_its_looks_would_be_taken_anyway(text: str) -> None:
     assert base._is_mailbox(base.single_line(text))

@@ -180,7 +180,7 @@ def everything(world: World) -> dict[str, int]:
     return kept(world) | {table.name: len(world.rows(table)) for table in (tables.mails, tables.effects, tables.holds)}
 
 
-@pytest.mark.one_database
+@pytest.mark.exhaustive(but=("sqlite-the same process-year", "sqlite-a new process-day"))
 @pytest.mark.parametrize("jump", [DAY, 31 * DAY, 366 * DAY], ids=["day", "month", "year"])
 @pytest.mark.parametrize("restarts", [False, True], ids=["the same process", "a new process"])
 def test_a_clock_that_jumps_ahead_deletes_nothing(world: World, jump: int, restarts: bool) -> None:
