@@ -315,26 +315,14 @@ def test_a_refused_event_is_tried_again_then_left_behind_and_named(
     hooks: Hooks, application: Application, listener: Listener
 ) -> None:
     application.answers = [500, 400]
-    listener.start("--attempts", "2", "-o", "json")
+    listener.start("--attempts", "2")
     refused, taken = hooks.publish(times=2)
     listener.wait_for([taken])
     assert listener.end(signal.SIGINT) == 130
-    records = [json.loads(line) for line in listener.out.splitlines()]
-    reported = [(each["id"], each["outcome"], each["status"]) for each in records]
-    assert reported == [(refused, "retrying", 500), (refused, "given_up", 400), (taken, "accepted", 200)]
-
-
-@on_one_database
-def test_the_end_sums_up(hooks: Hooks, application: Application, listener: Listener) -> None:
-    application.answers = [500]
-    listener.start("--attempts", "1")
-    refused, taken = hooks.publish(times=2)
-    listener.wait_for([taken])
-    assert listener.end(signal.SIGINT) == 130
-    lines = listener.err.splitlines()
-    assert "1 event forwarded." in lines
-    assert f"  booking events get {refused}" in lines
-    assert [line.split("\t")[1:3] for line in listener.out.splitlines()] == [["given_up", "500"], ["accepted", "200"]]
+    reported = [line.split("\t") for line in listener.out.splitlines()]
+    assert [columns[1:3] for columns in reported] == [["retrying", "500"], ["given_up", "400"], ["accepted", "200"]]
+    assert [refused in columns for columns in reported] == [True, True, False]
+    assert {"1 event forwarded.", f"  booking events get {refused}"} <= set(listener.err.splitlines())
 
 
 EVENT = FeedEvent("e1", "ping", 1, "2026-11-21T13:00:00+01:00", b'{"id":"e1","type":"ping"}')
