@@ -40,9 +40,10 @@ def test_asking_who_one_is_takes_the_look_up_of_the_key(api: Api, cost: Callable
 
 
 @pytest.mark.parametrize("listing", LISTINGS, ids=lambda listing: listing.name)
-def test_a_page_or_a_row_takes_the_look_up_of_the_key_and_one_more(
+def test_a_page_or_a_row_takes_two_statements(
     api: Api, cost: Callable[..., int], listing: Listing, shared_database_url: str
 ) -> None:
+    """The look-up of the key, and one more."""
     first, *_ = listing.filled(api.world, shared_database_url, [NOON, NOON + 1, NOON + 2])
     assert cost(api.get, listing.path) == cost(api.get, f"{listing.path}/{first}") == 2
     page = api.get(listing.path, limit=2, order="asc").json()
