@@ -24,8 +24,11 @@ from booking_cli.framework.output import merge
 app = command_app()
 
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
-_IDEMPOTENT = re.compile(r"(bookings|holds|customers|bookings/[^/]+/cancel)")
-"""The paths that take an Idempotency-Key (section 4). Others ignore it."""
+_IDEMPOTENT = re.compile(
+    r"bookings|checkouts|customers|holds|bookings/[^/]+/(cancel|check-in|guest|no-show|party|reschedule)"
+    r"|holds/[^/]+/extend|sandbox/(checkouts/[^/]+/pay|clock/advance)"
+)
+"""The paths that take an Idempotency-Key (section 4). Others ignore it, and are not sent again after a failure."""
 
 
 @command(app, "api")
@@ -44,8 +47,8 @@ def api(
 ) -> None:
     """Send a request to the API and print the JSON response.
 
-    -d k=v gives text; -d k:=v gives JSON: a number, true, null or a list. POST bookings, their cancel and POST
-    customers get an Idempotency-Key automatically.
+    -d k=v gives text; -d k:=v gives JSON: a number, true, null or a list. A POST that takes an Idempotency-Key gets one
+    automatically.
 
     Examples:
         booking api GET me
