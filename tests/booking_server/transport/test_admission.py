@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from support.api.connections import Connection, SteppedLoop, echo, respond, stepped_loop
+from support.api.connections import Connection, SteppedLoop, echo, respond
 from support.world.world import SECRET
 
 from booking_core.base.errors import Unavailable
@@ -227,12 +227,6 @@ GET = b"GET /refused HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine-1\r\n\r\n"
 POST = b"POST /refused HTTP/1.1\r\nHost: x\r\n"
 ACCEPTED = b"GET /accepted HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer A\r\n\r\n"
 CLOSING = GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
-
-
-@pytest.fixture
-def loop() -> Iterator[SteppedLoop]:
-    with stepped_loop() as made:
-        yield made
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -20,12 +20,6 @@ GET = b"GET /a?b=c HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /p HTTP/1.1\r\nHost: x\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 HELLO = b"5\r\nhello\r\n0\r\n\r\n"
-
-
-@pytest.fixture
-def loop() -> Iterator[SteppedLoop]:
-    with stepped_loop() as made:
-        yield made
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from email import message_from_bytes
 from pathlib import Path
 
@@ -26,18 +26,13 @@ CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL
 STAFF = OutboxKind.STAFF_BOOKING_MAIL
 
 
-@pytest.fixture(scope="module")
-def mail_url(backend: str, new_database_url: Callable[[str], str]) -> str:
-    return new_database_url(backend)
-
-
 @pytest.fixture
-def world(mail_url: str, clock: FixedClock) -> Iterator[World]:
+def world(module_database: Database, clock: FixedClock) -> Iterator[World]:
     """Return an organization in a database without mails and outbox rows."""
-    databases.run(mail_url, "DELETE FROM mails", "DELETE FROM effects")
-    database = Database(mail_url, clock=clock)
-    yield make_world(database, clock)
-    database.close()
+    url = module_database.url.render_as_string(hide_password=False)
+    databases.run(url, "DELETE FROM mails", "DELETE FROM effects")
+    yield make_world(module_database, clock)
+    module_database.observer = None
 
 
 @pytest.fixture
