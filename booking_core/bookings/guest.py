@@ -7,7 +7,7 @@ its customer.
 from collections.abc import Iterator
 from typing import Any
 
-from booking_core import customers
+from booking_core import customers, notifications
 from booking_core.base import tokens
 from booking_core.base.context import Actor
 from booking_core.base.errors import Conflict
@@ -26,7 +26,8 @@ _COLUMNS = {"name": "guest_name", "email": "guest_email", "phone": "guest_phone"
 def change_guest(tx: Tx, actor: Actor, booking_id: str, change: BookingGuestChange) -> bytes:
     """Change the guest of a booking, and return the booking as JSON. The same data leaves the booking unchanged.
 
-    A new address ends the guest's link of before. It gets the confirmation again, with its own link.
+    A new address ends the guest's link of before. It gets the confirmation again, with its own link, and the mails that
+    were written and not sent yet.
 
     Raises:
         NotFound: the organization has no such booking.
@@ -61,13 +62,20 @@ def _changed_row(actor: Actor, booking: LockedBooking, change: BookingGuestChang
 def _write(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow) -> None:
     """Write the row, its event and its entry in the timeline, which names the fields without their values."""
     before, at = booking.row, row.updated_at
+    if row.email_changes != before.email_changes:
+        _send_to_new_address(tx, actor, booking, at)
     changes.write(tx, actor, store.CHANGE_GUEST, row)
     changes.publish(tx, actor, booking.with_row(before), booking.with_row(row))
-    if row.email_changes != before.email_changes and _is_announced(actor, booking):
-        kind, occurrence = OutboxKind.BOOKING_CONFIRMATION_MAIL, tokens.new_id()
-        outbox.enqueue(tx, actor.organization.id, kind, row.id, at=at, occurrence=occurrence)
     fields = [name for name, column in _COLUMNS.items() if getattr(row, column) != getattr(before, column)]
     changes.note(tx, actor, booking, TimelineKind.BOOKING_GUEST_CHANGED, at=at, changed=fields)
+
+
+def _send_to_new_address(tx: Tx, actor: Actor, booking: LockedBooking, at: int) -> None:
+    """Send the mails that wait for the former address to the new one, and the confirmation in any case."""
+    owner, kind = actor.organization.id, OutboxKind.BOOKING_CONFIRMATION_MAIL
+    redirected = notifications.redirect(tx, owner, booking.row.id, at=at)
+    if kind not in redirected and _is_announced(actor, booking):
+        outbox.enqueue(tx, owner, kind, booking.row.id, at=at, occurrence=tokens.new_id())
 
 
 def _is_announced(actor: Actor, booking: LockedBooking) -> bool:

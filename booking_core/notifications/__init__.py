@@ -32,6 +32,7 @@ from booking_core.notifications.service import (
     open_link,
     purge,
     purge_unmailed,
+    redirect,
     retry,
     retry_each,
 )

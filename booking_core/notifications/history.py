@@ -207,6 +207,21 @@ def lock(tx: Tx, keys: Iterable[MailKey]) -> dict[MailKey, LockedMail]:
     return locked
 
 
+_WAITING = Statement(
+    select(mails.c.effect_key, mails.c.kind).where(
+        mails.c.organization_id == _OWNER,
+        mails.c.status == QUEUED,
+        mails.c.booking_id == bindparam("booking_id", type_=Id),
+    )
+)
+
+
+def waiting(tx: Tx, organization_id: str, booking_id: str) -> list[tuple[str, str]]:
+    """Return the keys of the effects and the kinds of the queued mails about a booking."""
+    rows = tx.all(_WAITING, organization_id=organization_id, booking_id=booking_id)
+    return [(str(key), str(kind)) for key, kind in rows]
+
+
 # Purging ---------------------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ that time (decisions/0020).
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from booking_core import organizations
@@ -19,7 +19,7 @@ from booking_core.db.unit_of_work import Update
 from booking_core.models.base import is_id
 from booking_core.notifications import history, rules, store
 from booking_core.notifications.history import LockedMail, MailKey
-from booking_core.notifications.rules import TO_GUESTS, Mail, MailStatus
+from booking_core.notifications.rules import GUEST_KINDS, TO_GUESTS, Mail, MailStatus
 from booking_core.notifications.summary import (
     GiftCardDetails,
     GiftCardSummary,
@@ -29,6 +29,7 @@ from booking_core.notifications.summary import (
     summary,
     translated,
 )
+from booking_core.records.outbox import OutboxKind
 
 OwnedMail = tuple[Mail, Organization]
 """A mail with its organization."""
@@ -147,6 +148,28 @@ def _combined(refused: Sequence[Conflict], count: int) -> Conflict:
     return combined
 
 
+def redirect(tx: Tx, organization_id: str, booking_id: str, *, at: int) -> frozenset[OutboxKind]:
+    """Have the waiting mails to the guest of a booking written again, to the address that it has then.
+
+    Returns:
+        The kinds of these mails.
+    """
+    waiting = history.waiting(tx, organization_id, booking_id)
+    keys = [(organization_id, key) for key, kind in waiting if kind in GUEST_KINDS]
+    locked = history.lock(tx, keys) if keys else {}
+    queued = {key: mail for key, mail in locked.items() if mail.mail.id and mail.mail.status == MailStatus.QUEUED}
+    _write_all_again(tx, queued, at)
+    return frozenset(OutboxKind(mail.effect.kind) for mail in queued.values())
+
+
+def _write_all_again(tx: Tx, queued: Mapping[MailKey, LockedMail], at: int) -> None:
+    """Delete queued mails, and queue their outbox rows again."""
+    if queued:
+        history.delete_mails(tx, list(queued))
+    for mail in queued.values():
+        _write_again(tx, mail.effect, at)
+
+
 # Purging ---------------------------------------------------------------------------------------------------------
 
 
@@ -184,14 +207,10 @@ def anonymize(tx: Tx, organization_id: str, keys: Sequence[str]) -> None:
     the guest's data, and one to the guest not at all, since the booking, or the gift card, has no address.
     """
     locked = history.lock(tx, [(organization_id, key) for key in keys]) if keys else {}
-    queued = [key for key, mail in locked.items() if mail.mail.id and mail.mail.status == MailStatus.QUEUED]
-    if queued:
-        history.delete_mails(tx, queued)
-    at = tx.now()
+    queued = {key: mail for key, mail in locked.items() if mail.mail.id and mail.mail.status == MailStatus.QUEUED}
+    _write_all_again(tx, queued, tx.now())
     for key, mail in locked.items():
-        if key in queued:
-            _write_again(tx, mail.effect, at)
-        elif mail.mail.id:
+        if mail.mail.id and key not in queued:
             _forget(tx, mail)
 
 

@@ -7,12 +7,14 @@ import pytest
 from support.api.api import Api
 from support.api.refusals import conflict_reason, nothing_changes, refused
 from support.world.guests import Guests
+from support.world.mails import Mails
 from support.world.operations import Operations
 
 from booking_core import notifications
 from booking_core.base.errors import NotFound
 from booking_core.db import tables
 from booking_core.models import limits
+from booking_core.notifications import MailOutcome
 
 Booking = dict[str, Any]
 CONFIRMATION = "booking_confirmation_mail"
@@ -95,6 +97,45 @@ def test_the_confirmation_goes_to_the_new_address_once_for_each_change(
     assert counts == [2, 0, 0]
 
 
+def test_a_mail_that_was_not_sent_goes_to_the_new_address_alone(api: Api, ops: Operations, departure: str) -> None:
+    mails = Mails(api.world)
+    booking_id = api.book(departure).json()["id"]
+    mails.write()
+    ops.reschedule(booking_id, api.world.departure(api.world.experience()))
+    mails.write()
+    to_staff = {row["id"] for row in api.world.rows(tables.mails) if row["recipient"] == "staff@example.com"}
+    changed(api, booking_id, email="grace@example.com")
+    mails.write()
+    rows = api.world.rows(tables.mails)
+    to_guest = sorted((row["kind"], row["recipient"]) for row in rows if row["id"] not in to_staff)
+    assert to_guest == [(CONFIRMATION, "grace@example.com"), ("booking_rescheduling_mail", "grace@example.com")]
+    assert len(rows) == 2 + len(to_staff) == 4
+
+
+def test_of_the_sent_mails_only_the_confirmation_is_sent_again(api: Api, ops: Operations, departure: str) -> None:
+    mails = Mails(api.world)
+    booking_id = api.book(departure).json()["id"]
+    ops.reschedule(booking_id, api.world.departure(api.world.experience()))
+    mails.write()
+    mails.settle(MailOutcome.SENT)
+    changed(api, booking_id, email="grace@example.com")
+    mails.write()
+    queued = [row for row in api.world.rows(tables.mails) if row["status"] == "queued"]
+    assert [(row["kind"], row["recipient"]) for row in queued] == [(CONFIRMATION, "grace@example.com")]
+
+
+def test_a_mail_that_is_being_sent_while_the_address_changes_ends_quietly(api: Api, departure: str) -> None:
+    mails = Mails(api.world)
+    booking_id = api.book(departure, notify_staff=False).json()["id"]
+    mails.write()
+    claimed = mails.claim()
+    changed(api, booking_id, email="grace@example.com")
+    mails.settle(MailOutcome.SENT, claimed=claimed)
+    mails.write()
+    (row,) = api.world.rows(tables.mails)
+    assert (row["status"], row["recipient"]) == ("queued", "grace@example.com")
+
+
 def test_a_departure_that_has_started_sends_no_confirmation_again(api: Api, ops: Operations, departure: str) -> None:
     booking = api.book(departure).json()
     api.world.clock.at = ops.booking(booking["id"])["manage_expires_at"] - 1
@@ -135,5 +176,5 @@ def test_a_change_of_guest_takes_statements_only_for_locks_and_its_write(
     booking_id = api.book(departure).json()["id"]
     statements.clear()
     assert api.post(path_of(booking_id), {"email": "grace@example.com"}).status_code == 200
-    # The key; its lock, the stored answer; locked, read; the sequence of the event; written
-    assert len(statements) == (7 if not api.world.database.is_sqlite else 10)
+    # The key; its lock, the stored answer; locked, read; the waiting mails; the sequence of the event; written
+    assert len(statements) == (8 if not api.world.database.is_sqlite else 11)
