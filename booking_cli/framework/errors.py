@@ -121,7 +121,10 @@ def to_cli_error(error: Exception) -> CliError:
 def _from_unknown_field(error: UnknownField) -> CliError:
     suggestion = closest(error.path, error.names)
     message = f"There is no field {error.path!r}." + (f" Did you mean {suggestion!r}?" if suggestion else "")
-    return CliError(message, code="unknown_field", hint=f"the fields are {', '.join(error.names)}")
+    parts = [name for name in error.names if "." in name and not name.endswith(".*")]
+    example = f"; their parts have a dot: {parts[0]}" if parts else ""
+    names = ", ".join(dict.fromkeys(name.removesuffix(".*") for name in error.names if name not in parts))
+    return CliError(message, code="unknown_field", hint=f"the fields are {names}{example}")
 
 
 def _from_usage_error(error: "TyperException") -> CliError:
