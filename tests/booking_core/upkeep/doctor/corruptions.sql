@@ -107,6 +107,7 @@ UPDATE bookings SET expires_at = 1 WHERE status = 'pending';
 
 -- gift_card_balances
 UPDATE gift_cards SET balance_minor = balance_minor - 1;
+UPDATE gift_cards SET balance_minor = 1 WHERE balance_minor = 0;
 
 -- gift_card_ledgers
 UPDATE gift_card_entries SET balance_minor = balance_minor + 1 WHERE kind = 'redeem';

@@ -6,12 +6,12 @@ from typing import Any
 import orjson
 import pytest
 from support.databases import due
-from support.world.hooks import Hooks
+from support.world.hooks import Hooks, queue_rows
 from support.world.operations import Operations
 from support.world.world import DAY, HOUR, SECRET, FixedClock, World, make_world
 
 from booking_core import bookings, payments
-from booking_core.base.clock import SECOND
+from booking_core.base.clock import MINUTE, SECOND
 from booking_core.base.tokens import SecretKeys
 from booking_core.bookings.storefront import HOLD_S_MAX
 from booking_core.db import tables
@@ -112,6 +112,8 @@ def test_a_manually_disabled_endpoint_is_no_finding(world: World) -> None:
     hooks, endpoint = with_customers(world, 1)
     exhaust_attempts(world, hooks)
     assert findings_for_person(world).keys() == {DEAD}
+    Operations(world).book(world.departure(world.experience(slug="late")), email="late@example.com")
+    queue_rows(world)
     hooks.disable(endpoint)
     assert findings_for_person(world) == {}
 
@@ -300,9 +302,20 @@ def test_a_value_is_opened_with_the_ids_of_its_row(consistent_world: World) -> N
 def test_a_customer_with_a_changed_address_is_no_finding(world: World) -> None:
     ops, departure = Operations(world), world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
     booking = ops.book(departure, email="Grace@Example.com")
+    ops.book(departure, email="grace@example.com")
     customer = ops.booking(booking["id"])["customer_id"]
     ops.update_customer(customer, email="hopper@example.com")  # at the same instant
     assert findings_for_person(world) == {}
+
+
+def test_fewer_seats_than_are_held_and_booked_are_no_finding(world: World) -> None:
+    ops, departure = Operations(world), world.departure(world.experience(), seats=4)
+    ops.hold(departure, 3)
+    booking = ops.book(departure)
+    for act in (lambda: ops.set_seats(departure, 1), lambda: ops.cancel(booking["id"])):
+        world.clock.advance(MINUTE)
+        act()
+        assert findings_for_person(world) == {}
 
 
 def test_a_booking_moved_to_other_price_tiers_is_no_finding(world: World) -> None:
