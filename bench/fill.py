@@ -5,11 +5,11 @@ from datetime import date, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from isolation import bulk
-from isolation.bulk import Sql
 from support.world import rows
 from support.world.world import World, organization_row
 
+from bench.isolation import bulk
+from bench.isolation.bulk import Sql
 from booking_core.base.clock import system_clock
 from booking_core.db import tables
 

@@ -1,6 +1,6 @@
-"""The operations of an organization while another one misbehaves, at full size: the rows of tests/isolation.
+"""The operations of an organization while another one misbehaves, at full size.
 
-The tests of these rows count turns; here are the latencies, which depend on the machine.
+Tests count turns (`tests/isolation/README.md`); here are the latencies, which depend on the machine.
 """
 
 import tempfile
@@ -8,10 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
-from isolation.misbehaviours import MISBEHAVIOURS, Misbehaviour
-from isolation.operations import Measured
-from isolation.world import Scene
-
+from bench.isolation.misbehaviours import MISBEHAVIOURS, Misbehaviour
+from bench.isolation.operations import Measured
+from bench.isolation.scene import Scene
 from bench.measure import Entry, Reading, Sides, Timing, entry
 from bench.stage import Stage
 from booking_core.db import migrate
@@ -30,7 +29,7 @@ def beside(misbehaviour: Misbehaviour, backend: str) -> Entry:
         url = f"sqlite:///{folder}/booking.db" if is_sqlite else stage.postgres.create_database(name)
         migrate.upgrade(url)
         settings = misbehaviour.settings
-        scene = stack.enter_context(Scene(url, folder, is_full=True, cancellations=ROUNDS * 2, settings=settings))
+        scene = stack.enter_context(Scene(url, folder, cancellations=ROUNDS * 2, settings=settings))
         misbehaviour.prepare(scene)
         scene.start()
 

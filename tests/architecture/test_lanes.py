@@ -10,7 +10,6 @@ LIST = (ROOT / "tests/isolation/README.md").read_text()
 EXECUTOR = re.compile(r'BatchExecutor\(\s*"([a-z-]+)"')
 JOB = re.compile(r'(?:^    name = |SweepJob\(|super\(\).__init__\(\s+)"(\w+)"', re.MULTILINE)
 TEST = re.compile(r"`(test_\w+\.py)(?:::(test_\w+))?`")
-ROW = re.compile(r"row `([a-z-]+)`")
 SHARED = re.compile(r"service\.database\.read\b")
 
 
@@ -38,11 +37,6 @@ def test_every_test_of_the_list_exists() -> None:
         if file not in found or (name and f"def {name}(" not in found[file])
     ]
     assert not missing
-
-
-def test_every_misbehaviour_of_the_list_exists() -> None:
-    text = (ROOT / "tests/isolation/misbehaviours.py").read_text()
-    assert set(ROW.findall(LIST)) == set(re.findall(r'Misbehaviour\(\s*"([a-z-]+)"', text))
 
 
 def test_requests_read_in_lanes_that_are_fair_between_organizations() -> None:

@@ -177,6 +177,22 @@ def test_a_server_that_never_finishes_is_disconnected(server: MailServer, about:
     assert outcome(server, mail_s=0.3) == (MailOutcome.DELAYED, "timeout")
 
 
+def test_a_batch_that_hangs_delays_no_other_batch(server: MailServer) -> None:
+    server.on_recipient = lambda address: HANG if address == "staff@hangs.example" else OK
+    mailer, results = SmtpMailer(SmtpServer.of(server.url), SENDER), list[MailResult]()
+
+    async def run() -> None:
+        hanging = asyncio.create_task(mailer.send([a_mail(1, "staff@hangs.example")], report_to(results)))
+        await asyncio.sleep(0)
+        await mailer.send([a_mail(2)], report_to(results))
+        hanging.cancel()
+        await asyncio.wait([hanging])
+        await hang_up()
+
+    asyncio.run(run())
+    assert [(each.claimed.id[-1], each.outcome) for each in results] == [("2", MailOutcome.SENT)]
+
+
 def test_a_mail_that_could_not_be_started_in_time_is_untried(
     server: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

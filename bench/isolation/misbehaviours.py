@@ -11,13 +11,13 @@ from support.receivers.receivers import wait_until
 from support.world.operations import Operations
 from support.world.world import DAY
 
+from bench.isolation import bulk
+from bench.isolation.bulk import Sql
+from bench.isolation.operations import READS, USUAL, Operation
+from bench.isolation.processes import FRESH
+from bench.isolation.scene import Scene, held
 from booking_core.base.clock import system_clock
 from booking_core.db import tables
-from isolation import bulk
-from isolation.bulk import Sql
-from isolation.operations import READS, USUAL, Operation
-from isolation.processes import FRESH
-from isolation.world import Scene, held
 
 _FAR_DAY = "2039-01-01"
 _FAR = 2_177_496_000_000_000
@@ -33,8 +33,6 @@ class Misbehaviour:
         run: a context manager that misbehaves while its body runs.
         prepare: creates the rows that exist before the service starts.
         settings: settings of the service, if the usual settings do not show the misbehaviour.
-        rounds: of the neighbour's operations.
-        clients: of the offender, which send their next request as soon as they have an answer.
         operations: the neighbour's operations.
         on_sqlite: the operations on SQLite, if they are fewer.
     """
@@ -44,8 +42,6 @@ class Misbehaviour:
     run: Callable[[Scene], AbstractContextManager[Any]]
     prepare: Callable[[Scene], None] = lambda _: None
     settings: dict[str, Any] = field(default_factory=dict)
-    rounds: int = 3
-    clients: int = 0
     operations: tuple[Operation, ...] = USUAL
     on_sqlite: tuple[Operation, ...] | None = None
 
@@ -56,7 +52,7 @@ class Misbehaviour:
 
 def _many_bookings(scene: Scene) -> None:
     """Make bookings of two experiences: confirmed bookings of one, and cancelled bookings of the other."""
-    offender, count = scene.offender, scene.size(300_000, 60_000)
+    offender, count = scene.offender, 300_000
     over = {"status": "cancelled", "cancelled_at": system_clock()}
     other = offender.world.experience(slug="cancelled")
     departure = offender.world.departure(other, starts_at=_FAR)
@@ -107,7 +103,7 @@ def _locked_departure(scene: Scene) -> Iterator[None]:
 
 def _receiver_that_hangs(scene: Scene) -> None:
     scene.open_hanging_endpoint()
-    bulk.waiting(scene.url, scene.offender.world, scene.size(10_000, 1_000))
+    bulk.waiting(scene.url, scene.offender.world, 10_000)
 
 
 @contextmanager
@@ -132,7 +128,7 @@ def _hanging_mails(scene: Scene) -> Iterator[None]:
         "created_at": now - DAY // 24,
     }
     run(scene.url, f"UPDATE organizations SET notify_staff = true WHERE id = '{world.org}'")
-    bulk.insert(scene.url, tables.effects, scene.size(50_000, 2_000), row)
+    bulk.insert(scene.url, tables.effects, 50_000, row)
     yield
 
 
@@ -161,14 +157,11 @@ MISBEHAVIOURS = (
         _rare_filters,
         _many_bookings,
         settings={"rate_limit": None},
-        rounds=24,
-        clients=24,
     ),
     Misbehaviour(
         "locked-departure",
         "a departure and the organization's numbers are locked, and eight clients book",
         _locked_departure,
-        clients=8,
         on_sqlite=READS,
     ),
     Misbehaviour("hanging-receiver", "a receiver never answers", _hanging_receiver, _receiver_that_hangs),
@@ -181,4 +174,3 @@ MISBEHAVIOURS = (
         operations=(*USUAL, Operation.EXPIRY),
     ),
 )
-BY_NAME = {misbehaviour.name: misbehaviour for misbehaviour in MISBEHAVIOURS}

@@ -15,13 +15,13 @@ from support.world.creating import create, created
 from support.world.hooks import Hooks
 from support.world.world import DAY, SECRET, FixedClock, World, make_world
 
+from bench.isolation import bulk
+from bench.isolation.operations import READS, Neighbour, Operation
+from bench.isolation.processes import ServiceProcess, crowd, request
 from booking_core.base.clock import system_clock
 from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
 from booking_core.models.events import EventType
-from isolation import bulk
-from isolation.operations import READS, Neighbour, Operation
-from isolation.processes import Plant, ServiceProcess, crowd, request
 
 DEPARTURES = 30
 HANGING = "hangs.example"
@@ -43,16 +43,11 @@ class Offender:
 
 
 class Scene:
-    """A database with both organizations, the service in front of it, and the servers that the service calls.
+    """A database with both organizations, the service in front of it, and the servers that the service calls."""
 
-    Args:
-        is_full: misbehave at full size; otherwise at the size that still shows each defect.
-    """
-
-    def __init__(self, url: str, folder: Path, *, is_full: bool, cancellations: int, settings: dict[str, Any]) -> None:
+    def __init__(self, url: str, folder: Path, *, cancellations: int, settings: dict[str, Any]) -> None:
         self.url = url
         self.folder = folder
-        self.is_full = is_full
         self._settings = settings
         self._cancellations = cancellations
         self._stack = ExitStack()
@@ -66,10 +61,6 @@ class Scene:
     def _port(self) -> int:
         assert self._service is not None
         return self._service.port
-
-    def size(self, full: int, reduced: int) -> int:
-        """Return the size of a misbehaviour in this run."""
-        return full if self.is_full else reduced
 
     # Setting up ------------------------------------------------------------------------------------------------
 
@@ -127,10 +118,10 @@ class Scene:
 
     # The service -----------------------------------------------------------------------------------------------
 
-    def start(self, plants: Sequence[Plant] = ()) -> None:
+    def start(self) -> None:
         """Start the service, and run the neighbour's operations once: the service compiles its statements then."""
         bulk.analyze(self.url)
-        self._service = ServiceProcess(self.settings, self.folder / "service.log", plants)
+        self._service = ServiceProcess(self.settings, self.folder / "service.log")
         self.neighbour.connect(self._service.port)
         self.neighbour.measure((*READS, Operation.BOOK, Operation.CANCEL), rounds=1)
 
@@ -160,9 +151,8 @@ class Scene:
     @contextmanager
     def crowd(self, requests: Sequence[bytes], clients: int) -> Iterator[None]:
         """Let clients of the offender call the service while the body runs."""
-        with crowd(self._port, requests, clients) as self.neighbour.answered:
+        with crowd(self._port, requests, clients):
             yield
-        self.neighbour.answered = None
 
     def get(self, path: str) -> bytes:
         """Return a rendered request of the offender."""

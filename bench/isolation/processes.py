@@ -1,7 +1,6 @@
 """Processes of the harness: the service, and crowds of clients.
 
-All are forked from one process that has imported the service: each starts within a tenth of a second. A test may plant
-defects in the service before it starts.
+All are forked from one process that has imported the service: each starts within a tenth of a second.
 """
 
 import asyncio
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import uvicorn
 
@@ -44,8 +43,6 @@ _context.set_forkserver_preload(
 )
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-Plant = Callable[[], None]
-"""Changes the service's code within its process, before the application is created."""
 
 
 def started(target: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:
@@ -58,7 +55,7 @@ def started(target: Callable[..., None], *arguments: Any) -> tuple[Any, Connecti
 
 
 def stop(process: Any, connection: Connection) -> None:
-    """Kill the process, as a power cut would: no test waits for its work."""
+    """Kill the process, as a power cut would: nothing waits for its work."""
     process.kill()
     process.join()
     process.close()
@@ -71,8 +68,8 @@ def stop(process: Any, connection: Connection) -> None:
 class ServiceProcess:
     """The service with its worker, as `booking serve` runs it, in one process."""
 
-    def __init__(self, settings: Settings, log: Path, plants: Sequence[Plant] = ()) -> None:
-        self._process, self._control = started(_serve, settings, str(log), tuple(plants))
+    def __init__(self, settings: Settings, log: Path) -> None:
+        self._process, self._control = started(_serve, settings, str(log))
         assert self._control.poll(_READY_S), f"the service did not start: {log.read_text()[-2000:]}"
         self.port = int(self._control.recv())
 
@@ -81,11 +78,9 @@ class ServiceProcess:
         stop(self._process, self._control)
 
 
-def _serve(settings: Settings, log: str, plants: Sequence[Plant], control: Connection) -> None:
+def _serve(settings: Settings, log: str, control: Connection) -> None:
     end_with_parent()
     logging.basicConfig(filename=log, level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
-    for plant in plants:
-        plant()
     config = uvicorn.Config(
         create_app(settings, worker=True),
         loop="uvloop",
@@ -105,12 +100,6 @@ def _serve(settings: Settings, log: str, plants: Sequence[Plant], control: Conne
 # Crowds ----------------------------------------------------------------------------------------------------------
 
 
-class Answered(Protocol):
-    """The number of requests of a crowd that were answered."""
-
-    value: int
-
-
 def request(method: str, path: str, key: str, body: bytes | None = None) -> bytes:
     """Return a rendered request; a body comes with a fresh Idempotency-Key."""
     lines = [f"{method} {path} HTTP/1.1", f"Host: {HOST}", f"Authorization: Bearer {key}"]
@@ -121,44 +110,40 @@ def request(method: str, path: str, key: str, body: bytes | None = None) -> byte
 
 
 @contextmanager
-def crowd(port: int, requests: Sequence[bytes], clients: int) -> Iterator[Answered]:
+def crowd(port: int, requests: Sequence[bytes], clients: int) -> Iterator[None]:
     """Let clients call the service while the body runs, each with one request at a time on its own connection.
 
     Client number n begins with the n-th request. The body begins when each client has sent its first request.
     """
-    answered = _context.Value("Q", lock=False)
-    process, connection = started(_run_crowd, port, tuple(requests), clients, answered)
+    process, connection = started(_run_crowd, port, tuple(requests), clients)
     try:
         assert connection.poll(_READY_S), "the crowd did not connect"
         connection.recv()
-        yield answered
+        yield
     finally:
         stop(process, connection)
 
 
-def _run_crowd(port: int, requests: Sequence[bytes], clients: int, answered: Answered, connection: Connection) -> None:
+def _run_crowd(port: int, requests: Sequence[bytes], clients: int, connection: Connection) -> None:
     end_with_parent()
-    asyncio.run(_crowd(port, requests, clients, answered, connection))
+    asyncio.run(_crowd(port, requests, clients, connection))
 
 
-async def _crowd(
-    port: int, requests: Sequence[bytes], clients: int, answered: Answered, connection: Connection
-) -> None:
+async def _crowd(port: int, requests: Sequence[bytes], clients: int, connection: Connection) -> None:
     connections = await asyncio.gather(*(asyncio.open_connection(HOST, port) for _ in range(clients)))
     tasks = []
     for number, streams in enumerate(connections):
         first = number % len(requests)
-        tasks.append(asyncio.create_task(_client(port, streams, (*requests[first:], *requests[:first]), answered)))
+        tasks.append(asyncio.create_task(_client(port, streams, (*requests[first:], *requests[:first]))))
     await asyncio.sleep(0)  # each client sends its first request
     connection.send(None)
     await asyncio.gather(*tasks)
 
 
-async def _client(port: int, streams: Streams, requests: Sequence[bytes], answered: Answered) -> None:
+async def _client(port: int, streams: Streams, requests: Sequence[bytes]) -> None:
     for rendered in itertools.cycle(requests):
         try:
             await _exchange(*streams, rendered)
-            answered.value += 1
         except (OSError, asyncio.IncompleteReadError):
             streams = await asyncio.open_connection(HOST, port)
 

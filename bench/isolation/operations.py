@@ -19,8 +19,8 @@ from support.receivers.smtp import Received
 from support.world.operations import Operations
 from support.world.world import World
 
+from bench.isolation.processes import HOST
 from booking_core.base.clock import system_clock
-from isolation.processes import HOST, Answered
 
 PATIENCE_S = 20.0
 """An answer, a delivery, a mail or an expiry that takes longer counts as missing: it waits for a misbehaviour."""
@@ -54,13 +54,10 @@ class Measured:
     """The measurements of each operation, and the failures that a well-behaved organization must never see."""
 
     seconds: dict[Operation, list[float]] = field(default_factory=dict)
-    passed: dict[Operation, list[int]] = field(default_factory=dict)
-    """The requests of the offender that were answered during an operation."""
     failures: list[str] = field(default_factory=list)
 
-    def add(self, operation: Operation, seconds: float, passed: int = 0) -> None:
+    def add(self, operation: Operation, seconds: float) -> None:
         self.seconds.setdefault(operation, []).append(seconds)
-        self.passed.setdefault(operation, []).append(passed)
 
 
 class Neighbour:
@@ -76,8 +73,6 @@ class Neighbour:
         self._unpaid = [check_out(departures[0], email=f"late{n}@quiet.example")["id"] for n in range(2)]
         self._numbers = itertools.count()
         self._connection: http.client.HTTPConnection | None = None
-        self.answered: Answered | None = None
-        """The count of the offender's crowd, if there is one."""
         self._lock = threading.Lock()
         self._delivered: dict[str, list[float]] = {}
         self._mailed: dict[str, list[float]] = {}
@@ -156,7 +151,7 @@ class Neighbour:
         headers = {"Authorization": f"Bearer {self.key}"}
         if body is not None:
             headers |= {"Content-Type": "application/json", "Idempotency-Key": f"{self.world.org}-{time.time_ns()}"}
-        sent, before = time.perf_counter(), self._count()
+        sent = time.perf_counter()
         try:
             content = None if body is None else orjson.dumps(body)
             self._connection.request(method, f"/api/v1{path}", body=content, headers=headers)
@@ -167,14 +162,11 @@ class Neighbour:
             measured.failures.append(f"{operation}: no answer ({type(error).__name__})")
             measured.add(operation, time.perf_counter() - sent)
             return None
-        measured.add(operation, time.perf_counter() - sent, self._count() - before)
+        measured.add(operation, time.perf_counter() - sent)
         if answer.status >= 300:
             measured.failures.append(f"{operation}: answered {answer.status} {content[:120]!r}")
             return None
         return orjson.loads(content)
-
-    def _count(self) -> int:
-        return self.answered.value if self.answered else 0
 
     # Results ---------------------------------------------------------------------------------------------------
 
