@@ -202,7 +202,7 @@ def confirm(tx: Tx, caller: Caller, uuid: str, body: ConfirmationBody, capabilit
         return booked
     words = _words(body, reservation.words)
     with _expiry(uuid):
-        hold = _change_hold(tx, caller, reservation, None, None, None, body.unit_items)
+        hold = _change_hold(tx, caller, reservation, OrderBody.model_construct(unit_items=body.unit_items))
         reservation = reservations.book(tx, caller, reservation, _checkout(reservation, hold, words, body), words)
     return _show(tx, caller, uuid, reservation, capabilities)
 
@@ -246,12 +246,7 @@ def _guest(reservation: Reservation, contact: JsonObject) -> GuestInput:
     return guest
 
 
-_FIELDS = {
-    "name": "contact.fullName",
-    "email": "contact.emailAddress",
-    "phone": "contact.phoneNumber",
-    "note": "notes",
-}
+_FIELDS = {"name": "contact.fullName", "email": "contact.emailAddress", "phone": "contact.phoneNumber", "note": "notes"}
 """The fields of a guest, by their names in the standard."""
 
 
@@ -290,8 +285,7 @@ def update(tx: Tx, caller: Caller, uuid: str, body: UpdateBody, capabilities: fr
         _update_booking(tx, caller, uuid, reservation, body)
     else:
         with _expiry(uuid):
-            ids = body.product_id, body.option_id, body.availability_id
-            _change_hold(tx, caller, reservation, *ids, body.unit_items)
+            _change_hold(tx, caller, reservation, body)
             if (seconds := _seconds(body.expiration_minutes)) is not None:
                 storefront.extend_hold(tx, caller, reservation.hold_id, for_s=seconds)
     if reservation is not None and reservation.details is not None:  # null: its guest's data was erased
@@ -300,25 +294,17 @@ def update(tx: Tx, caller: Caller, uuid: str, body: UpdateBody, capabilities: fr
     return _show(tx, caller, uuid, reservation, capabilities)
 
 
-def _change_hold(
-    tx: Tx,
-    caller: Caller,
-    reservation: Reservation,
-    product_id: str | None,
-    option_id: str | None,
-    availability_id: str | None,
-    items: Sequence[UnitItem] | None,
-) -> JsonObject:
-    """Hold another party or another departure, if one is given, and return the hold, which must be live."""
+def _change_hold(tx: Tx, caller: Caller, reservation: Reservation, order: OrderBody) -> JsonObject:
+    """Hold another party or another departure, if an order has one, and return the hold, which must be live."""
     hold = storefront.get_hold(tx, caller, reservation.hold_id)
     if hold["status"] != HoldStatus.LIVE:
         storefront.require_live_hold(tx, caller, reservation.hold_id)
     departure = departures.get(tx, caller, hold["departure_id"])
-    if product_id or option_id or availability_id:
-        names = product_id or departure["experience_id"], option_id or catalogue.OPTION_ID
-        departure = catalogue.get_departure(tx, caller, *names, availability_id or departure["starts_at"])
+    if order.names_departure:
+        names = order.product_id or departure["experience_id"], order.option_id or catalogue.OPTION_ID
+        departure = catalogue.get_departure(tx, caller, *names, order.availability_id or departure["starts_at"])
     before = [GuestLineInput(tier_id=line["tier_id"], count=line["count"]) for line in hold["guests"]]
-    guests = before if items is None else catalogue.guests_of(departure, items)
+    guests = before if order.unit_items is None else catalogue.guests_of(departure, order.unit_items)
     if (departure["id"], guests) == (hold["departure_id"], before):
         return hold
     return storefront.change_hold(tx, caller, reservation.hold_id, departure["id"], guests)
@@ -348,7 +334,7 @@ def _update_booking(tx: Tx, caller: Caller, uuid: str, reservation: Reservation 
 
 
 def _booked_departure(tx: Tx, caller: Caller, booking: JsonObject, body: OrderBody) -> JsonObject:
-    if not (body.product_id or body.option_id or body.availability_id):
+    if not body.names_departure:
         return departures.get(tx, caller, booking["departure"]["id"])
     names = body.product_id or booking["experience"]["id"], body.option_id or catalogue.OPTION_ID
     return catalogue.get_departure(tx, caller, *names, body.availability_id or booking["departure"]["starts_at"])

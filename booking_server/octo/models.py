@@ -95,6 +95,10 @@ class OrderBody(ProductBody):
     reseller_reference: ExternalReference | None = Field(default=None, repr=False)
     contact: OctoContact | None = None
 
+    @property
+    def names_departure(self) -> bool:
+        return bool(self.product_id or self.option_id or self.availability_id)
+
 
 class ReservationBody(OrderBody):
     uuid: InputId | None = None

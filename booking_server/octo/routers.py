@@ -1,9 +1,9 @@
 """`/octo`: the operations of the standard."""
 
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Security
+from fastapi import APIRouter, Depends, Path, Query, Security
 from pydantic import PlainValidator
 
 from booking_core.base import tokens
@@ -15,7 +15,6 @@ from booking_core.records.idempotency import Answer
 from booking_server.api.dependencies import AnyCaller, Lane, ReadTx, ServiceDep, authorize, runs_in
 from booking_server.api.routers.bookings import BookingsReader, BookingsWriter
 from booking_server.execution.reads import as_answer
-from booking_server.execution.service import Service
 from booking_server.fastapi_ext.requests import JsonBody
 from booking_server.octo import bookings, capabilities, catalogue
 from booking_server.octo.capabilities import Capabilities, OctoRoute
@@ -101,65 +100,55 @@ def get_octo_booking(caller: BookingsReader, tx: ReadTx, active: Capabilities, u
     return bookings.get(tx, caller, uuid, active)
 
 
-async def _write(service: Service, caller: Caller, work: Callable[[Tx], object]) -> Answer:
-    """Run the work in a transaction, which a refusal undoes as a whole: one request may be several changes.
+Verb = Callable[[Tx, Caller, str, Any, frozenset[str]], object]
+
+
+def writer(caller: BookingsWriter, service: ServiceDep, active: Capabilities) -> Callable[..., Awaitable[Answer]]:
+    """Return a function that runs a verb in a transaction. A refusal undoes all of it: it may be several changes.
 
     A second run after a lost connection finds the changes of the first one, by the id of the booking.
     """
     organization = caller.organization
     instant = caller.at if organization.clock_offset else None
-    return await service.write(
-        lambda tx: as_answer(work(tx)), organization_id=organization.id, is_once=False, instant=instant
-    )
+
+    async def write(verb: Verb, uuid: str, body: object) -> Answer:
+        def work(tx: Tx) -> Answer:
+            return as_answer(verb(tx, caller, uuid, body, active))
+
+        return await service.write(work, organization_id=organization.id, is_once=False, instant=instant)
+
+    return write
+
+
+Write = Annotated[Callable[..., Awaitable[Answer]], Depends(writer)]
+Reservation = Annotated[ReservationBody, JsonBody()]
+Update = Annotated[UpdateBody, JsonBody()]
+Confirmation = Annotated[ConfirmationBody, JsonBody()]
+Extension = Annotated[ExtendBody, JsonBody(is_optional=True)]
+Cancellation = Annotated[CancellationBody, JsonBody(is_optional=True)]
+EXTENSION, CANCELLATION = ExtendBody(), CancellationBody()
 
 
 @router.post("/bookings", response_model=None)
-async def reserve_octo_booking(
-    caller: BookingsWriter, service: ServiceDep, active: Capabilities, body: Annotated[ReservationBody, JsonBody()]
-) -> Answer:
-    uuid = body.uuid or tokens.new_id()
-    return await _write(service, caller, lambda tx: bookings.reserve(tx, caller, uuid, body, active))
+async def reserve_octo_booking(write: Write, body: Reservation) -> Answer:
+    return await write(bookings.reserve, body.uuid or tokens.new_id(), body)
 
 
 @router.patch("/bookings/{uuid}", response_model=None)
-async def update_octo_booking(
-    caller: BookingsWriter,
-    service: ServiceDep,
-    active: Capabilities,
-    uuid: Uuid,
-    body: Annotated[UpdateBody, JsonBody()],
-) -> Answer:
-    return await _write(service, caller, lambda tx: bookings.update(tx, caller, uuid, body, active))
+async def update_octo_booking(write: Write, uuid: Uuid, body: Update) -> Answer:
+    return await write(bookings.update, uuid, body)
 
 
 @router.post("/bookings/{uuid}/confirm", response_model=None)
-async def confirm_octo_booking(
-    caller: BookingsWriter,
-    service: ServiceDep,
-    active: Capabilities,
-    uuid: Uuid,
-    body: Annotated[ConfirmationBody, JsonBody()],
-) -> Answer:
-    return await _write(service, caller, lambda tx: bookings.confirm(tx, caller, uuid, body, active))
+async def confirm_octo_booking(write: Write, uuid: Uuid, body: Confirmation) -> Answer:
+    return await write(bookings.confirm, uuid, body)
 
 
 @router.post("/bookings/{uuid}/extend", response_model=None)
-async def extend_octo_booking(
-    caller: BookingsWriter,
-    service: ServiceDep,
-    active: Capabilities,
-    uuid: Uuid,
-    body: Annotated[ExtendBody, JsonBody(is_optional=True)] = ExtendBody(),  # noqa: B008 - frozen
-) -> Answer:
-    return await _write(service, caller, lambda tx: bookings.extend(tx, caller, uuid, body, active))
+async def extend_octo_booking(write: Write, uuid: Uuid, body: Extension = EXTENSION) -> Answer:
+    return await write(bookings.extend, uuid, body)
 
 
 @router.post("/bookings/{uuid}/cancel", response_model=None)
-async def cancel_octo_booking(
-    caller: BookingsWriter,
-    service: ServiceDep,
-    active: Capabilities,
-    uuid: Uuid,
-    body: Annotated[CancellationBody, JsonBody(is_optional=True)] = CancellationBody(),  # noqa: B008 - frozen
-) -> Answer:
-    return await _write(service, caller, lambda tx: bookings.cancel(tx, caller, uuid, body, active))
+async def cancel_octo_booking(write: Write, uuid: Uuid, body: Cancellation = CANCELLATION) -> Answer:
+    return await write(bookings.cancel, uuid, body)
