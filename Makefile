@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The processes of a run, and the next run, find the modules that one of them has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install run dev messages browser nginx caddy pgbouncer prometheus test test-all explore mutants test-pythons test-cells versions check check-types check-style check-imports check-public-types bench isolation openapi sync-client resource docs pictures format lock release clean
+.PHONY: help install run dev messages browser nginx caddy pgbouncer prometheus inspector test test-all explore mutants test-pythons test-cells versions check check-types check-style check-imports check-public-types bench isolation openapi sync-client resource docs pictures format lock release clean
 
 install: $(VENV)/.test ## set up .venv with the pinned packages of every target
 
@@ -87,6 +87,11 @@ prometheus:
 	@command -v promtool >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] \
 	    || { apt-get -qq update && RUNLEVEL=1 apt-get -qq install --no-install-recommends prometheus >/dev/null; } \
 	    || echo "Prometheus could not be installed: its tests are skipped"
+
+# The public inspector of the protocol of `booking mcp`, without its page: 41 MB, in fifteen seconds.
+inspector:
+	@command -v npm >/dev/null && npm install --silent --no-audit --no-fund --prefix build/inspector \
+	    @modelcontextprotocol/inspector-cli@1.0.3 || echo "the inspector could not be installed: its test is skipped"
 
 # The contract suite in each cell of one PostgreSQL: four schemas of a database, and a database of its own.
 CELLS ?= first c2 c3 c4 db

@@ -1,6 +1,7 @@
 """`booking mcp`: the tools of an agent, through the protocol's own client, on the double of the service."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +18,11 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.server.mcpserver.tools import base
 from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, ElicitResult
-from support.serving import serving
+from support.serving import components, serving
 from support.serving.commands import Booking, Environment
 from support.serving.servers import free_port
 from support.serving.serving import COMMAND
+from support.world.world import World
 
 import booking_cli.client
 from booking_cli.client.mcp_server import ALTERNATIVES, CANNOT_ASK, TOOLS, UNCONFIRMED, make_server
@@ -386,6 +389,34 @@ def test_the_command_serves_on_a_port() -> None:
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)
+
+
+_INSPECTOR = Path(__file__).parents[3] / "build/inspector/node_modules/@modelcontextprotocol/inspector-cli/build"
+
+
+def inspect(*arguments: str) -> Any:
+    """Return what the public inspector shows of the command."""
+    if not _INSPECTOR.exists():
+        components.missing("the inspector of the protocol was not installed by `make inspector`")
+    variables = [f"{name}={value}" for name, value in os.environ.items() if name.startswith(("BOOKING_", "PYTHON"))]
+    options = [word for variable in variables for word in ("-e", variable)]
+    command = ["node", _INSPECTOR / "cli.js", "--cli", *options, *COMMAND, "mcp", *arguments]
+    # It looks for its package.json from the working directory.
+    done = subprocess.run(command, cwd=_INSPECTOR, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.exhaustive
+def test_the_public_inspector_lists_the_tools_and_calls_them(shop: World) -> None:
+    departure = shop.departure(shop.experience(), seats=3)
+    tools = inspect("--method", "tools/list")["tools"]
+    assert {tool["name"] for tool in tools} == ALL
+    call = ("--method", "tools/call", "--tool-name", "hold_seats", "--tool-arg", f"departure_id={departure}")
+    assert inspect(*call, "seats=2")["structuredContent"]["seats"] == 2
+    refused = inspect(*call, "seats=2")
+    assert refused["isError"]
+    assert "insufficient_capacity: Not enough seats: 1 available." in refused["content"][0]["text"]
 
 
 @pytest.mark.usefixtures("shop")
