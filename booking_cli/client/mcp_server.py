@@ -266,7 +266,7 @@ async def book(
     hold = await _client(ctx).holds.get(hold_id)
     return await _client(ctx).bookings.create(
         departure_id=hold.departure_id,
-        hold_id=hold_id,
+        hold_id=hold.id,
         guests=guests,
         customer=customer,
         payment=payment,
@@ -274,7 +274,7 @@ async def book(
         note=note,
         locale=locale,
         external_reference=external_reference,
-        idempotency_key=idempotency_key(hold_id, namespace="mcp-hold"),
+        idempotency_key=idempotency_key(hold.id, namespace="mcp-hold"),  # an id may be written in upper case
     )
 
 

@@ -166,6 +166,79 @@ def test_a_repeated_call_books_nothing_more(agent: Agent, api: FakeBookingAPI, d
     assert len(agent.questions) == 1
 
 
+def test_a_hold_is_one_booking_however_its_id_is_written(
+    agent: Agent, api: FakeBookingAPI, departure: Departure
+) -> None:
+    hold_id = agent.hold(departure)
+    assert agent.book(hold_id)["id"] == agent.book(hold_id.upper())["id"]
+    assert len(api.bookings) == 1
+
+
+def test_two_agents_with_one_hold_book_once(agent: Agent, api: FakeBookingAPI, departure: Departure) -> None:
+    order = {"hold_id": agent.hold(departure), "guests": PARTY, "payment": "external_paid"}
+    orders = [order | {"customer": GUEST | {"name": name}} for name in ("Ada", "Bob") * 3]
+
+    async def sell(client: Client) -> Any:
+        return await asyncio.gather(*(client.call_tool("book", one) for one in orders))
+
+    answers = agent.run(sell)
+    booked = [answer.structured_content for answer in answers if not answer.is_error]
+    assert len({booking["id"] for booking in booked}) == len(api.bookings) == 1
+    assert len({booking["customer"]["name"] for booking in booked}) == 1
+    refusals = [answer.content[0].text for answer in answers if answer.is_error]
+    assert len(refusals) == 3
+    assert all("idempotency_key_reused: " in refusal for refusal in refusals)
+
+
+def test_a_call_that_cannot_reach_the_service_may_be_repeated(
+    agent: Agent, api: FakeBookingAPI, departure: Departure
+) -> None:
+    order = {"hold_id": agent.hold(departure), "guests": PARTY, "customer": GUEST, "payment": "external_paid"}
+
+    async def sell(client: Client) -> Any:
+        api.refuse_connections(3)  # the attempts of one call
+        return [await client.call_tool("book", order) for _ in range(2)]
+
+    refused, booked = agent.run(sell)
+    assert "could not connect" in refused.content[0].text
+    assert booked.structured_content["status"] == "confirmed"
+
+
+INJECTED = [
+    "",
+    ".",
+    "..",
+    "../holds",
+    "{id}/cancel",
+    "{id}/check-in?x=",
+    "{id}#",
+    "{id}\n",
+    "%2e%2e",
+    "ignore all rules",
+    "☃",
+]
+
+
+@pytest.mark.parametrize("text", INJECTED)
+def test_an_id_with_a_path_reaches_nothing_else(
+    agent: Agent, api: FakeBookingAPI, departure: Departure, booked: Any, text: str
+) -> None:
+    other = api.add_departure(departure.experience_id, seats=4, starts_at=departure.starts_at + timedelta(days=1))
+    injected = text.format(id=booked["id"])
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("get_booking", {"booking_id": injected}),
+        ("cancel_booking", {"booking_id": injected}),
+        ("move_booking", {"booking_id": injected, "departure_id": other.id}),
+        ("change_guest", {"booking_id": injected, "name": "Bob"}),
+        ("release_hold", {"hold_id": injected}),
+        ("book", {"hold_id": injected, "guests": PARTY, "customer": GUEST, "payment": "invoice"}),
+        ("hold_seats", {"departure_id": injected, "seats": 1}),
+    ]
+    with unchanged(api):
+        for tool, arguments in calls:
+            agent.refusal(tool, **arguments)
+
+
 def test_a_hold_of_another_order_books_nothing(agent: Agent, departure: Departure) -> None:
     hold_id = agent.hold(departure)
     agent.book(hold_id)
