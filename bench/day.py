@@ -71,7 +71,7 @@ def day(stage: Stage, stack: ExitStack) -> Sides:
     def part(number: int, pool: ThreadPoolExecutor) -> tuple[Result, Sequence[str]]:
         """Send the requests of a part of the day; return its result, and the failures of its rush."""
         crowd = pool.submit(rush, Timing(0.0, 0.0)) if number in RUSHES else None
-        requests = _requests(shops, number)
+        requests = part_requests(shops, number)
         plan = Plan(server.port, requests, CLIENTS, 0.0, SECONDS, rate=len(requests) / SECONDS)
         return drive_in_process(plan), crowd.result().failures if crowd else ()
 
@@ -82,7 +82,7 @@ def day(stage: Stage, stack: ExitStack) -> Sides:
             following = pool.submit(follow, server.port, shops[:FOLLOWED] * FOLLOWERS, LONGEST_S)
             parts = [part(number, pool) for number in range(len(SHARES))]
             wait_for(lambda: _deliveries(service)["waiting"] == 0, "the deliveries")
-            reading = meter.reading(_whole([result for result, _ in parts]), EXPECTED)
+            reading = meter.reading(whole([result for result, _ in parts]), EXPECTED)
             lost = _lost(service, shops, rushed, parts, following.result().events, sink.counted(receiver)["count"])
         failures = [*reading.failures, *(text for _, texts in parts for text in texts), *lost, *_findings(service)]
         return replace(reading, figures={**reading.figures, **_deliveries(service)}, failures=failures)
@@ -90,7 +90,7 @@ def day(stage: Stage, stack: ExitStack) -> Sides:
     return {"service": take}
 
 
-def _requests(shops: Sequence[Shop], number: int) -> list[Request]:
+def part_requests(shops: Sequence[Shop], number: int) -> list[Request]:
     """Return the requests of a part of the day. Of the shops in season, the first ones sell the most."""
     source, of_year = random.Random(number), ORGANIZATIONS * BOOKINGS_A_YEAR
     bookings = round(of_year / 365 * BUSIEST_DAY * PART * SHARES[number])
@@ -108,7 +108,7 @@ def _reads(shop: Shop) -> list[Request]:
     return [day, day, day, day, shop.get("/api/v1/bookings?limit=25"), shop.get("/api/v1/me")]
 
 
-def _whole(results: Sequence[Result]) -> Result:
+def whole(results: Sequence[Result]) -> Result:
     """Return the busiest part of the day, with the counts of all."""
     statuses = sum((Counter(result.statuses) for result in results), Counter[str]())
     busiest = max(results, key=lambda result: result.throughput)

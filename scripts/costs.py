@@ -2,9 +2,9 @@
 
     python -m scripts.costs        # a minute or two; writes scripts/costs.json, which `scripts.capacity` reads
 
-CPU is that of the whole processes, user and system, from /proc. It hardly depends on other programs of the machine,
-unlike rates and latencies. The unit of the ratios is a bare statement: `SELECT 1`, prepared, by psycopg over a Unix
-socket.
+CPU is that of the whole processes, user and system, from /proc. Waiting does not count, but other programs of the
+machine make each operation use more of it: run it on a quiet machine. The unit of the ratios is a bare statement:
+`SELECT 1`, prepared, by psycopg over a Unix socket.
 """
 
 import json
