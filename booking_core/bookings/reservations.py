@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import BigInteger, Integer, and_, bindparam, delete, literal_column, null, select, tuple_, union_all
+from sqlalchemy import and_, bindparam, literal_column, null, select, union_all
 from sqlalchemy.engine import Dialect
 
 from booking_core.base.context import Actor
@@ -16,7 +16,7 @@ from booking_core.base.errors import Conflict, IdempotencyInProgress, Idempotenc
 from booking_core.bookings import storefront
 from booking_core.bookings.storefront import CheckoutRequest
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, in_rows, materialized
+from booking_core.db.statements import Statement, as_json, in_rows, purge_before
 from booking_core.db.tables import Id, bookings, reservations
 from booking_core.db.unit_of_work import Update
 from booking_core.due_work.rows import DueRows
@@ -194,19 +194,7 @@ _OF_BOOKINGS = Statement(_of_bookings)
 _IS_UNBOOKED = reservations.c.booking_id.is_(None)
 UNBOOKED = DueRows(reservations, reservations.c.created_at, reservations.c.id, lambda _: (_IS_UNBOOKED,))
 """The reservations that were not booked, due at their creation: a purge looks for earlier ones."""
-_OLD = (
-    select(reservations.c.organization_id, reservations.c.id)
-    .where(
-        reservations.c.organization_id == _OWNER,
-        reservations.c.created_at < bindparam("before", type_=BigInteger),
-        _IS_UNBOOKED,
-    )
-    .order_by(reservations.c.created_at)
-    .limit(bindparam("limit", type_=Integer))
-    .with_for_update(skip_locked=True)
-)
-_KEY = tuple_(reservations.c.organization_id, reservations.c.id)
-_PURGE = Statement(lambda dialect: delete(reservations).where(_KEY.in_(materialized(dialect, _OLD))))
+_PURGE = purge_before(reservations, reservations.c.created_at, reservations.c.organization_id == _OWNER, _IS_UNBOOKED)
 
 
 def purge_unbooked(tx: Tx, organization_id: str, *, before: int, limit: int) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import BigInteger, Integer, bindparam, delete, select, tuple_
+from sqlalchemy import BigInteger, bindparam
 
 from booking_core import bookings, organizations
 from booking_core.base import tokens
@@ -21,7 +21,7 @@ from booking_core.catalogue import holds
 from booking_core.catalogue.holds import HoldRow
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, materialized
+from booking_core.db.statements import purge_before
 from booking_core.db.tables import Id
 from booking_core.db.unit_of_work import Update
 from booking_core.due_work.rows import DueRows
@@ -219,19 +219,12 @@ OLD_HOLDS = DueRows(
     tables.holds, tables.holds.c.created_at, tables.holds.c.id, lambda _: (), ahead=-HOLD_S_MAX * SECOND
 )
 """The holds, due when a hold of the longest duration would have expired: a purge looks for an earlier instant."""
-_OLD = (
-    select(tables.holds.c.organization_id, tables.holds.c.id)
-    .where(
-        tables.holds.c.organization_id == bindparam("organization_id", type_=Id),
-        tables.holds.c.created_at < bindparam("created_before", type_=BigInteger),
-        tables.holds.c.expires_at < bindparam("before", type_=BigInteger),
-    )
-    .order_by(tables.holds.c.created_at)
-    .limit(bindparam("limit", type_=Integer))
-    .with_for_update(skip_locked=True)
+_PURGE = purge_before(
+    tables.holds,
+    tables.holds.c.created_at,
+    tables.holds.c.organization_id == bindparam("organization_id", type_=Id),
+    tables.holds.c.expires_at < bindparam("ended_before", type_=BigInteger),
 )
-_KEY = tuple_(tables.holds.c.organization_id, tables.holds.c.id)
-_PURGE = Statement(lambda dialect: delete(tables.holds).where(_KEY.in_(materialized(dialect, _OLD))))
 
 
 def purge_holds(tx: Tx, organization_id: str, *, before: int, limit: int) -> int:
@@ -240,7 +233,7 @@ def purge_holds(tx: Tx, organization_id: str, *, before: int, limit: int) -> int
     It finds them by their creation: a hold of the longest duration had expired by then.
     """
     created_before = before - HOLD_S_MAX * SECOND
-    return tx.run(_PURGE, organization_id=organization_id, before=before, created_before=created_before, limit=limit)
+    return tx.run(_PURGE, organization_id=organization_id, before=created_before, ended_before=before, limit=limit)
 
 
 # Checkout ------------------------------------------------------------------------------------------------------------

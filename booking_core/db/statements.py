@@ -14,15 +14,19 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     FromClause,
+    Integer,
     Select,
+    Table,
     Text,
     any_,
     bindparam,
     cast,
     column,
+    delete,
     func,
     literal_column,
     select,
+    tuple_,
 )
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
@@ -142,6 +146,26 @@ def materialized(dialect: Dialect, selected: Select[Any]) -> Select[Any]:
     would no longer count the deleted rows.
     """
     return selected if dialect.name == "sqlite" else select(selected.cte("selected"))
+
+
+def rows_before(table: Table, at: ColumnElement[int], *conditions: ColumnElement[bool]) -> Select[Any]:
+    """Select and lock the keys of rows from before the parameter `before`, the oldest first, at most `limit`.
+
+    Rows that another transaction has locked are left for the next time.
+    """
+    return (
+        select(*table.primary_key)
+        .where(at < bindparam("before", type_=BigInteger), *conditions)
+        .order_by(at)
+        .limit(bindparam("limit", type_=Integer))
+        .with_for_update(skip_locked=True)
+    )
+
+
+def purge_before(table: Table, at: ColumnElement[int], *conditions: ColumnElement[bool]) -> Statement:
+    """Return the statement that deletes the rows of `rows_before`."""
+    old, key = rows_before(table, at, *conditions), tuple_(*table.primary_key)
+    return Statement(lambda dialect: delete(table).where(key.in_(materialized(dialect, old))))
 
 
 def as_json(rows: Iterable[Mapping[str, object]]) -> str:

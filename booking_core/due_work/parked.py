@@ -8,12 +8,12 @@ restart. An organization as a whole is parked under its own id.
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Integer, Text, bindparam, delete, func, select, tuple_
+from sqlalchemy import Text, bindparam, delete, func, select
 from sqlalchemy.engine import Dialect
 
 from booking_core.base.clock import HOUR, MINUTE
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, in_rows, materialized, now_us
+from booking_core.db.statements import Statement, as_json, in_rows, now_us, purge_before
 from booking_core.db.tables import Id, parked_work
 from booking_core.db.unit_of_work import Update
 
@@ -101,14 +101,7 @@ def count(tx: Tx) -> dict[str, int]:
     return {row[0]: int(row[1]) for row in tx.all(_COUNT)}
 
 
-_OLD = (
-    select(parked_work.c.organization_id, parked_work.c.job, parked_work.c.subject_id)
-    .where(parked_work.c.retry_at < bindparam("before", type_=BigInteger))
-    .limit(bindparam("limit", type_=Integer))
-    .with_for_update(skip_locked=True)
-)
-_KEY = tuple_(parked_work.c.organization_id, parked_work.c.job, parked_work.c.subject_id)
-_PURGE = Statement(lambda dialect: delete(parked_work).where(_KEY.in_(materialized(dialect, _OLD))))
+_PURGE = purge_before(parked_work, parked_work.c.retry_at)
 
 
 def purge(tx: Tx, *, before: int, limit: int) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import BigInteger, Boolean, ColumnElement, Integer, Text, bindparam, delete, func, select, tuple_
+from sqlalchemy import Boolean, ColumnElement, Integer, Text, bindparam, func, select
 from sqlalchemy.engine import Dialect
 
 from booking_core.base.context import Actor
@@ -26,7 +26,7 @@ from booking_core.base.errors import (
 from booking_core.base.tokens import sha256_hex
 from booking_core.db import tables
 from booking_core.db.engine import Query, Tx
-from booking_core.db.statements import Statement, as_json, materialized, rows_from_json
+from booking_core.db.statements import Statement, as_json, purge_before, rows_from_json
 from booking_core.due_work.rows import DueRows
 
 STORED_REFUSALS = (NotFound, InsufficientCapacity, Conflict, Unprocessable)
@@ -186,18 +186,11 @@ def _stored(tx: Tx, caller: Actor, once: Once) -> Answer | None:
 
 OLD = DueRows(tables.idempotency, tables.idempotency.c.created_at, tables.idempotency.c.key, lambda _: ())
 """The stored answers, due at their creation: a purge looks for answers of an earlier instant."""
-_OLD = (
-    select(tables.idempotency.c.organization_id, tables.idempotency.c.key)
-    .where(
-        tables.idempotency.c.organization_id == bindparam("organization_id", type_=tables.Id),
-        tables.idempotency.c.created_at < bindparam("before", type_=BigInteger),
-    )
-    .order_by(tables.idempotency.c.created_at)
-    .limit(bindparam("limit", type_=Integer))
-    .with_for_update(skip_locked=True)
+_PURGE = purge_before(
+    tables.idempotency,
+    tables.idempotency.c.created_at,
+    tables.idempotency.c.organization_id == bindparam("organization_id", type_=tables.Id),
 )
-_KEY = tuple_(tables.idempotency.c.organization_id, tables.idempotency.c.key)
-_PURGE = Statement(lambda dialect: delete(tables.idempotency).where(_KEY.in_(materialized(dialect, _OLD))))
 
 
 def purge(tx: Tx, organization_id: str, *, before: int, limit: int) -> int:

@@ -411,7 +411,7 @@ def test_the_owner_of_a_row_is_found_without_a_scan(filled: Filled, table: str, 
 
 def test_old_holds_are_found_by_an_index_of_their_creation(filled: Filled) -> None:
     with closing(Database(filled.url)) as database, database.writing() as tx:
-        bounds = {"before": NOON, "created_before": NOON - 9_990, "limit": 2_000}
+        bounds = {"before": NOON - 9_990, "ended_before": NOON, "limit": 2_000}
         plan = plan_of(tx, storefront._PURGE, organization_id=filled.world.org, **bounds)
     assert "ix_holds_organization_id_created_at" in plan
     assert "Seq Scan" not in plan
