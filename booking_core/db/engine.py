@@ -259,9 +259,10 @@ class Tx:
         commits from before its start, so also rows that an earlier query waited for."""
         self.flush()
         steps = [self._ready(query.statement, query.parameters) for query in queries if query.statement]
-        self.changes += sum(compiled.changes_rows for compiled, _ in steps)
-        results = iter(self._connection.execute_pipeline(steps))
-        return [query.read(next(results) if query.statement else []) for query in queries]
+        results = self._connection.execute_pipeline(steps)
+        self.changes += sum(count for step, (_, count) in zip(steps, results, strict=True) if step[0].changes_rows)
+        rows_of = (rows for rows, _ in results)
+        return [query.read(next(rows_of) if query.statement else []) for query in queries]
 
     @contextmanager
     def no_autoflush(self) -> Iterator[None]:

@@ -214,9 +214,9 @@ class PostgresConnection:
         """Run a statement and return its rows and the number of affected rows."""
         return self._loaded(self._run((compiled, parameters))[0])
 
-    def execute_pipeline(self, steps: Sequence[PipelineStep]) -> list[list[Row]]:
-        """Run the statements in one round trip and return the rows of each."""
-        return [self._loaded(result)[0] for result in self._run(*steps)]
+    def execute_pipeline(self, steps: Sequence[PipelineStep]) -> list[tuple[list[Row], int]]:
+        """Run the statements in one round trip, and return the rows and the number of affected rows of each."""
+        return [self._loaded(result) for result in self._run(*steps)]
 
     def command(self, text: str) -> None:
         """Run a statement without parameters and rows, such as COMMIT."""

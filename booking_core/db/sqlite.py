@@ -154,9 +154,9 @@ class SqliteConnection:
             self._is_suspect |= primary_code(error) in _SUSPECT
             raise
 
-    def execute_pipeline(self, steps: Sequence[PipelineStep]) -> list[list[Row]]:
-        """Run the statements in order and return the rows of each."""
-        return [self.execute(*step)[0] for step in steps]
+    def execute_pipeline(self, steps: Sequence[PipelineStep]) -> list[tuple[list[Row], int]]:
+        """Run the statements in order, and return the rows and the number of affected rows of each."""
+        return [self.execute(*step) for step in steps]
 
     def execute_many(self, compiled: Compiled, rows: list[dict[str, Any]]) -> None:
         """Run a statement once for each row of parameters."""

@@ -138,6 +138,9 @@ def test_one_that_fails_among_many_undoes_only_itself(world: World) -> None:
         pytest.param(lambda tx, org: tx.all(SET, o=org.org, number=7), 1, id="all"),
         pytest.param(lambda tx, org: tx.pipeline(Query(SET, {"o": org.org, "number": 7}, list)), 1, id="pipeline"),
         pytest.param(lambda tx, org: tx.run(SET, o=NIL_ID, number=7), 0, id="no-row"),
+        pytest.param(
+            lambda tx, org: tx.pipeline(Query(SET, {"o": NIL_ID, "number": 7}, list)), 0, id="pipeline-no-row"
+        ),
         pytest.param(lambda tx, org: tx.all(LAST, o=org.org), 0, id="read"),
         pytest.param(lambda tx, org: tx.all(LOCK, o=org.org), 0, id="lock"),
     ],

@@ -49,8 +49,8 @@ class _Asked:
     def execute(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[list[Any], int]:
         raise NotImplementedError
 
-    def execute_pipeline(self, steps: Sequence[tuple[Compiled, dict[str, Any]]]) -> list[list[Any]]:
-        return [self.execute(*step)[0] for step in steps]
+    def execute_pipeline(self, steps: Sequence[tuple[Compiled, dict[str, Any]]]) -> list[tuple[list[Any], int]]:
+        return [self.execute(*step) for step in steps]
 
 
 class _Sqlite(_Asked):
