@@ -15,4 +15,5 @@ from booking_core.webhooks.queue import expired_leases, park
 from booking_core.webhooks.recording import DeliveryResult, record, rescue_expired_leases
 from booking_core.webhooks.recovering import recover
 from booking_core.webhooks.rules import HEADERS_PURPOSE, SECRET_PURPOSE, is_port_allowed
-from booking_core.webhooks.upkeep import Step, Upkeep, purge, purge_endpoints
+from booking_core.webhooks.upkeep import Step, purge, purge_endpoints
+from booking_core.webhooks.upkeep import steps as upkeep_steps

@@ -1,6 +1,6 @@
 """The delivery log: list and get deliveries, send a test, retry, and redeliver an event."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -11,13 +11,12 @@ from booking_core.base.errors import Conflict, NotFound, Unprocessable
 from booking_core.db.engine import Tx
 from booking_core.db.paging import JsonPage, PageRequest, envelope
 from booking_core.models.events import EventType
-from booking_core.models.limits import WEBHOOK_ATTEMPTS
-from booking_core.models.pages import Order
 from booking_core.models.webhooks import DeliveryRedeliver, DeliveryStatus, DeliveryTrigger, EndpointStatus
 from booking_core.records import events
 from booking_core.records.events import NewEvent
 from booking_core.webhooks import following, log, rules, store
-from booking_core.webhooks.rules import DeliveryRow, EndpointRow
+from booking_core.webhooks.log import LogQuery
+from booking_core.webhooks.rules import DeliveryRow, EndpointRow, Event
 
 PresentedDelivery = dict[str, Any]
 
@@ -50,9 +49,9 @@ def find(
     if page.starting_after is not None:
         after = cursors.decode_sequence(caller.secret_keys, binding, page.starting_after)
     rules.existing(store.get(tx, organization_id, endpoint_id))
-    query = _Query(page.order, after, page.limit + 1, status, event_type, recovery_id)
+    query = LogQuery(page.order, after, page.limit + 1, status, event_type, recovery_id)
     placed = (
-        _merge(tx, organization_id, endpoint_id, query)
+        log.find(tx, organization_id, endpoint_id, query)
         if event_id is None
         else _by_event(tx, organization_id, endpoint_id, event_id, query)
     )
@@ -64,57 +63,7 @@ def find(
     )
 
 
-class _Query(NamedTuple):
-    order: Order
-    after: int | None
-    limit: int
-    status: DeliveryStatus | None
-    event_type: EventType | None
-    recovery_id: str | None
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """Return the sequence before the page, and its last one."""
-        if self.order is Order.ASC:
-            return (0 if self.after is None else self.after), log.END
-        return 0, (log.END if self.after is None else self.after - 1)
-
-    @property
-    def types(self) -> list[str]:
-        return [kind.value for kind in EventType] if self.event_type is None else [self.event_type.value]
-
-    def has(self, row: DeliveryRow) -> bool:
-        pairs = (self.status, row.status), (self.event_type, row.event_type), (self.recovery_id, row.recovery_id)
-        return all(requested in (None, value) for requested, value in pairs)
-
-
-def _merge(tx: Tx, organization_id: str, endpoint_id: str, query: _Query) -> list[log.Placed]:
-    """Return the first deliveries that match the query, of the rows and of the events without a row.
-
-    The events are read first: an event that becomes a row meanwhile is read twice, and none is missed.
-    """
-    stretches = [
-        stretch.within(*query.bounds)
-        for stretch in log.stretches(tx, organization_id, endpoint_id)
-        if stretch.event_type in query.types and query.status in (None, stretch.status) and not query.recovery_id
-    ]
-    missing = log.find_events(tx, organization_id, endpoint_id, stretches, query.order, query.limit)
-    placed = {event.sequence: stretch.delivery(event, endpoint_id) for stretch, event in missing}
-    placed |= log.find_rows(
-        tx,
-        organization_id,
-        endpoint_id,
-        query.types,
-        query.bounds,
-        query.order,
-        query.limit,
-        status=query.status,
-        recovery_id=query.recovery_id,
-    )
-    return sorted(placed.items(), reverse=query.order is Order.DESC)[: query.limit]
-
-
-def _by_event(tx: Tx, organization_id: str, endpoint_id: str, event_id: str, query: _Query) -> list[log.Placed]:
+def _by_event(tx: Tx, organization_id: str, endpoint_id: str, event_id: str, query: LogQuery) -> list[log.Placed]:
     """Return the delivery of an event, if it matches the query."""
     row = _get(tx, organization_id, endpoint_id, rules.delivery_id(event_id, endpoint_id), event_id=event_id)
     return [(0, row)] if row is not None and query.has(row) else []
@@ -169,16 +118,11 @@ def send_test(tx: Tx, caller: Caller, endpoint_id: str) -> PresentedDelivery:
     message = orjson.dumps({"message": PING_MESSAGE, "endpoint_id": endpoint_id})
     _, last = events.lock_sequences(tx, {organization.id: (0, 1)})[organization.id]
     event_id = events.append(tx, organization, NewEvent(EventType.PING, None, message), sequence=last + 1, at=at)
-    row = rules.new_delivery(
-        endpoint_id,
-        event_id,
-        EventType.PING,
-        created_at=at,
-        trigger=DeliveryTrigger.TEST,
-        due_at=at,
-        max_attempts=WEBHOOK_ATTEMPTS if endpoint.status == EndpointStatus.ENABLED else 1,
-    )
-    store.insert_delivery(tx, organization.id, row, last + 1, None)
+    event = Event(event_id, EventType.PING, last + 1, at, None)
+    row = rules.new_delivery(endpoint_id, event, DeliveryTrigger.TEST)
+    if endpoint.status != EndpointStatus.ENABLED:
+        row = row._replace(max_attempts=1)
+    store.insert_delivery(tx, organization.id, row, event)
     return rules.present_delivery(row, organization.zone)
 
 
@@ -223,11 +167,11 @@ def redeliver(tx: Tx, caller: Caller, endpoint_id: str, request: DeliveryRedeliv
     rules.check_enabled(endpoint)
     event = _redeliverable(tx, caller, endpoint, request.event_id)
     # From here on no worker makes a row of the event.
-    following.lock_cursors(tx, [(organization.id, endpoint_id)])
+    following.lock_cursor(tx, organization.id, endpoint_id)
     return rules.present_delivery(_queue(tx, organization.id, endpoint_id, event, caller.at), organization.zone)
 
 
-def _redeliverable(tx: Tx, caller: Caller, endpoint: EndpointRow, event_id: str) -> log.Event:
+def _redeliverable(tx: Tx, caller: Caller, endpoint: EndpointRow, event_id: str) -> Event:
     """Return an event that may be sent to the endpoint once more."""
     event = log.find_event(tx, caller.organization.id, event_id)
     if event is None:
@@ -241,7 +185,7 @@ def _redeliverable(tx: Tx, caller: Caller, endpoint: EndpointRow, event_id: str)
     return event
 
 
-def _queue(tx: Tx, organization_id: str, endpoint_id: str, event: log.Event, at: int) -> DeliveryRow:
+def _queue(tx: Tx, organization_id: str, endpoint_id: str, event: Event, at: int) -> DeliveryRow:
     """Queue the row of the event again, or a new one. The workers make the row of an event that is not served yet."""
     delivery_id = rules.delivery_id(event.id, endpoint_id)
     row = store.lock_delivery(tx, organization_id, endpoint_id, delivery_id)
@@ -249,15 +193,10 @@ def _queue(tx: Tx, organization_id: str, endpoint_id: str, event: log.Event, at:
         missing = log.get_event(tx, organization_id, endpoint_id, delivery_id, event_id=event.id)
         if missing is not None and missing.status == DeliveryStatus.QUEUED:
             return missing
-        created_at = at if missing is None else missing.created_at
-        row = rules.new_delivery(
-            endpoint_id, event.id, event.type, created_at=created_at, trigger=DeliveryTrigger.REDELIVER, due_at=at
-        )._replace(updated_at=at)
-        store.insert_delivery(tx, organization_id, row, event.sequence, event.resource_id)
+        event = event if missing else event._replace(created_at=at)
+        row = rules.new_delivery(endpoint_id, event, DeliveryTrigger.REDELIVER, at)
+        store.insert_delivery(tx, organization_id, row, event)
         return row
     if row.status == DeliveryStatus.QUEUED and not rules.is_waiting(row, at):
         return row
-    row = row._replace(
-        failure_reason=None, trigger=DeliveryTrigger.REDELIVER, max_attempts=row.attempt_count + WEBHOOK_ATTEMPTS
-    )
-    return store.queue_again(tx, organization_id, row, at=at)
+    return store.queue_again(tx, organization_id, rules.started_over(row, DeliveryTrigger.REDELIVER), at=at)

@@ -16,6 +16,7 @@ from booking_core.base.context import Caller
 from booking_core.base.errors import Unprocessable
 from booking_core.db.engine import Tx
 from booking_core.db.paging import JsonPage, envelope
+from booking_core.db.tables import webhook_secrets
 from booking_core.models.events import EventType
 from booking_core.models.limits import SECRET_OVERLAP_S_DEFAULT
 from booking_core.models.webhook_urls import split_url
@@ -50,7 +51,7 @@ def create(tx: Tx, caller: Caller, request: WebhookEndpointCreate, *, is_public:
     check(caller, request)
     # Concurrent creations wait: the limit holds.
     _, last = events.lock_sequences(tx, {organization.id: (0, 0)})[organization.id]
-    rules.check_limit(store.count(tx, organization.id))
+    rules.check_limit(len(store.find(tx, organization.id)))
     _check_address(request.url, is_public)
     row = EndpointRow(
         id=tokens.new_id(),
@@ -182,8 +183,6 @@ def delete(tx: Tx, caller: Caller, endpoint_id: str) -> None:
     row = _locked(tx, caller, endpoint_id)
     following.lock(tx, caller.organization.id, row.id)
     following.forget(tx, caller.organization.id, row.id, caller.at)
-    current, old = store.secrets(tx, caller.organization.id, row.id)
-    store.forget_secrets(tx, caller.organization.id, [*current, *(secret.id for secret in old)])
     at = _after(caller, row)
     row = row._replace(deleted_at=at, header_names=None, headers_sealed=None, updated_at=at)
     store.save(tx, caller.organization.id, row._replace(**_switched_off(at)))
@@ -204,17 +203,12 @@ def rotate_secret(tx: Tx, caller: Caller, endpoint_id: str, request: SecretRotat
     row = _locked(tx, caller, endpoint_id)
     overlap_s = SECRET_OVERLAP_S_DEFAULT if request.overlap_seconds is None else request.overlap_seconds
     ends_at = at + overlap_s * SECOND
-    current, old = store.secrets(tx, organization.id, endpoint_id)
-    live = [secret for secret in old if secret.expires_at > at] if overlap_s else []
+    live = rules.live_ends(row, at) if overlap_s else []
     rules.check_rotation(live, organization.zone)
-    former = [*live, *(rules.OldSecret(secret_id, ends_at) for secret_id in current if overlap_s)]
-    former_ids = {secret.id for secret in former}
-    ended = [secret_id for secret_id in (*current, *(secret.id for secret in old)) if secret_id not in former_ids]
-    store.forget_secrets(tx, organization.id, ended)
-    for secret_id in former_ids.intersection(current):
-        store.expire_secret(tx, organization.id, secret_id, ends_at)
-    ends = ",".join(str(secret.expires_at) for secret in former)
-    row = row._replace(secrets_expire_at=ends or None, updated_at=_after(caller, row))
+    forgotten_until = at if overlap_s else log.END
+    store.expire_secret(tx, organization.id, endpoint_id, ends_at=ends_at, forgotten_until=forgotten_until)
+    ends = ",".join(map(str, [*live, ends_at])) if overlap_s else None
+    row = row._replace(secrets_expire_at=ends, updated_at=_after(caller, row))
     store.save(tx, organization.id, row)
     secret = _new_secret(tx, caller, endpoint_id)
     _publish(tx, caller, EventType.WEBHOOK_SECRET_ROTATED, row)
@@ -262,16 +256,9 @@ def _check_address(url: str, is_public: IsPublic) -> None:
 def _new_secret(tx: Tx, caller: Caller, endpoint_id: str) -> str:
     secret = generate_secret()
     organization_id, secret_id = caller.organization.id, tokens.new_id()
-    row = (organization_id, endpoint_id, secret_id)
-    sealed = caller.secret_keys.seal(rules.SECRET_PURPOSE, secret.encode(), *row)
-    store.insert_secret(
-        tx,
-        organization_id,
-        secret_id=secret_id,
-        endpoint_id=endpoint_id,
-        secret_sealed=sealed,
-        at=caller.at,
-    )
+    key = {"organization_id": organization_id, "endpoint_id": endpoint_id, "id": secret_id}
+    sealed = caller.secret_keys.seal(rules.SECRET_PURPOSE, secret.encode(), *key.values())
+    tx.insert(webhook_secrets, **key, secret_sealed=sealed, expires_at=None, created_at=caller.at)
     return secret
 
 

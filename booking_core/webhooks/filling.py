@@ -22,8 +22,9 @@ from booking_core.db.tables import (
     webhook_subscriptions,
 )
 from booking_core.db.unit_of_work import Update
-from booking_core.models.webhooks import DeliveryTrigger, EndpointStatus
+from booking_core.models.webhooks import EndpointStatus
 from booking_core.webhooks import rules, store
+from booking_core.webhooks.rules import Event
 
 AHEAD = 256
 """With more first attempts that have not ended, no more events of an endpoint become deliveries."""
@@ -50,18 +51,6 @@ class Follower(NamedTuple):
     def end(self, window: int) -> int:
         """Return the last sequence of the next part of the log."""
         return min(self.served_sequence + window, self.last_event_sequence)
-
-
-class NextEvent(NamedTuple):
-    """An event of an endpoint, in the order of the columns of NEXT_EVENTS."""
-
-    organization_id: str
-    endpoint_id: str
-    id: str
-    type: str
-    sequence: int
-    resource_id: str | None
-    created_at: int
 
 
 def _followers(dialect: Dialect) -> Any:
@@ -110,7 +99,7 @@ def _next_events(dialect: Dialect) -> Any:
     """Select the events that endpoints subscribe to, of a part of the log for each."""
     part, period, event = rows_parameter(dialect, "parts", _PART).c, webhook_subscriptions.c, events.c
     return (
-        select(part.organization_id, part.endpoint_id, *(event[name] for name in NextEvent._fields[2:]))
+        select(part.organization_id, part.endpoint_id, *(event[name] for name in Event._fields))
         .where(
             period.organization_id == part.organization_id,
             period.endpoint_id == part.endpoint_id,
@@ -159,9 +148,11 @@ def _fill_window(tx: Tx, followers: Sequence[Follower], window: int) -> int:
         for follower in followers
     )
     ats = {follower.organization_id: follower.at for follower in followers}
-    next_events = [NextEvent._make(row) for row in tx.all(NEXT_EVENTS, parts=parts)]
-    for event in next_events:
-        _insert(tx, event, ats[event.organization_id])
+    rows = tx.all(NEXT_EVENTS, parts=parts)
+    for organization_id, endpoint_id, *columns in rows:
+        event = Event._make(columns)
+        event = event._replace(created_at=min(event.created_at, ats[organization_id]))
+        store.insert_delivery(tx, organization_id, rules.new_delivery(endpoint_id, event), event)
     for follower in followers:
         tx.update(
             MOVE,
@@ -169,17 +160,4 @@ def _fill_window(tx: Tx, followers: Sequence[Follower], window: int) -> int:
             endpoint_id=follower.endpoint_id,
             served_sequence=follower.end(window),
         )
-    return len(next_events)
-
-
-def _insert(tx: Tx, event: NextEvent, at: int) -> None:
-    created_at = min(event.created_at, at)
-    row = rules.new_delivery(
-        event.endpoint_id,
-        event.id,
-        event.type,
-        created_at=created_at,
-        trigger=DeliveryTrigger.EVENT,
-        due_at=created_at,
-    )
-    store.insert_delivery(tx, event.organization_id, row, event.sequence, event.resource_id)
+    return len(rows)

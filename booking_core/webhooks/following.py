@@ -11,16 +11,14 @@ transactions lock the endpoint, then its cursor, then the counters of the organi
 too: an event comes wholly before the change or wholly after it.
 """
 
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Collection
 
 from sqlalchemy import delete, select
-from sqlalchemy.engine import Dialect
 
 from booking_core.db import sql_files
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, rows_parameter
-from booking_core.db.tables import Id, webhook_cursors, webhook_recoveries, webhook_subscriptions
+from booking_core.db.statements import Statement
+from booking_core.db.tables import webhook_cursors, webhook_recoveries, webhook_secrets, webhook_subscriptions
 from booking_core.models.webhooks import FailureReason
 from booking_core.records import events
 from booking_core.webhooks import store
@@ -37,30 +35,20 @@ FAIL_QUEUED = _SQL.statement("fail_queued")
 # Locks -----------------------------------------------------------------------------------------------------------
 
 
-def _lock(dialect: Dialect) -> Any:
-    keys = rows_parameter(dialect, "keys", {"organization_id": Id, "endpoint_id": Id}).c
-    cursor = webhook_cursors.c
-    return (
-        select(cursor.served_sequence)
-        .where(cursor.organization_id == keys.organization_id, cursor.endpoint_id == keys.endpoint_id)
-        .order_by(cursor.organization_id, cursor.endpoint_id)
-        .with_for_update(of=webhook_cursors, key_share=True)
-    )
+_LOCK = Statement(
+    select(webhook_cursors.c.served_sequence).where(*store.own(webhook_cursors)).with_for_update(key_share=True)
+)
 
 
-_LOCK = Statement(_lock)
-
-
-def lock_cursors(tx: Tx, endpoints: Iterable[tuple[str, str]]) -> None:
-    """Lock the cursors of endpoints that are locked already: no more of their events become deliveries."""
-    if tx.dialect.name != "sqlite":
-        with tx.no_autoflush():
-            tx.all(_LOCK, keys=as_json({"organization_id": o, "endpoint_id": e} for o, e in sorted(endpoints)))
+def lock_cursor(tx: Tx, organization_id: str, endpoint_id: str) -> None:
+    """Lock the cursor of an endpoint that is locked already: no more of its events become deliveries."""
+    with tx.no_autoflush():
+        tx.all(_LOCK, organization_id=organization_id, endpoint_id=endpoint_id)
 
 
 def lock(tx: Tx, organization_id: str, endpoint_id: str) -> int:
     """Lock the cursor of an endpoint and the sequences, and return the last sequence of the organization's log."""
-    lock_cursors(tx, [(organization_id, endpoint_id)])
+    lock_cursor(tx, organization_id, endpoint_id)
     return events.lock_sequences(tx, {organization_id: (0, 0)})[organization_id][1]
 
 
@@ -130,12 +118,12 @@ def fail_queued(
 
 FORGET = tuple(
     Statement(delete(table).where(*store.own(table)))
-    for table in (webhook_cursors, webhook_subscriptions, webhook_recoveries)
+    for table in (webhook_cursors, webhook_subscriptions, webhook_secrets, webhook_recoveries)
 )
 
 
 def forget(tx: Tx, organization_id: str, endpoint_id: str, at: int) -> None:
-    """Delete the place of a deleted endpoint in the log, and fail its queued deliveries."""
+    """Delete the place of a deleted endpoint in the log, and its secrets, and fail its queued deliveries."""
     for statement in FORGET:
         tx.run(statement, organization_id=organization_id, endpoint_id=endpoint_id)
     fail_queued(tx, organization_id, endpoint_id, FailureReason.ENDPOINT_DELETED, at)

@@ -5,11 +5,11 @@ log is ordered by the sequence of the events. Its rows and its events are found 
 end with the sequence, one scan for each type, merged: so a page costs the same at any place and with any filter.
 """
 
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Integer, Text, bindparam, exists, func, literal_column, select, true, union
+from sqlalchemy import BigInteger, ColumnElement, Integer, Table, Text, bindparam, func, literal_column, select, true
 from sqlalchemy.engine import Dialect
 
 from booking_core.db import sql_files
@@ -18,9 +18,9 @@ from booking_core.db.statements import Statement, as_json, rows_parameter
 from booking_core.db.tables import Id, deliveries, events
 from booking_core.models.events import EventType
 from booking_core.models.pages import Order
-from booking_core.models.webhooks import DeliveryStatus, DeliveryTrigger, FailureReason
+from booking_core.models.webhooks import DeliveryStatus, FailureReason
 from booking_core.webhooks import rules, store
-from booking_core.webhooks.rules import DeliveryRow
+from booking_core.webhooks.rules import DeliveryRow, Event
 from booking_core.webhooks.store import ENDPOINT_ID, ORGANIZATION_ID, own
 
 END = 2**63 - 1
@@ -35,23 +35,13 @@ Placed = tuple[int, DeliveryRow]
 # Events without a row --------------------------------------------------------------------------------------------
 
 
-class Event(NamedTuple):
-    """An event of the log."""
-
-    id: str
-    type: str
-    sequence: int
-    created_at: int
-    resource_id: str | None
-
-
 class Stretch(NamedTuple):
     """Events of one type that may be no rows of deliveries: those after `after`, up to `until`."""
 
     event_type: str
     after: int
     until: int
-    missed_at: int | None
+    missed_at: int | None = None
     """The instant since which they are missed. Null: they are to be sent."""
 
     def has(self, event: Event) -> bool:
@@ -66,10 +56,7 @@ class Stretch(NamedTuple):
 
     def delivery(self, event: Event, endpoint_id: str) -> DeliveryRow:
         """Return the delivery of an event that has no row."""
-        at = event.created_at
-        row = rules.new_delivery(
-            endpoint_id, event.id, event.type, created_at=at, trigger=DeliveryTrigger.EVENT, due_at=at
-        )
+        row = rules.new_delivery(endpoint_id, event)
         if self.missed_at is None:
             return row
         return rules.failed(row, FailureReason.ENDPOINT_DISABLED, self.missed_at)
@@ -81,132 +68,162 @@ def stretches(tx: Tx, organization_id: str, endpoint_id: str) -> list[Stretch]:
     return [Stretch._make(row) for row in rows]
 
 
-STRETCH: dict[str, Any] = {"number": Integer, "event_type": Text, "after": BigInteger, "until": BigInteger}
-
-
-def events_of(of: Any, *columns: Any) -> Any:
-    """Select the events of a row of the parameter `stretches` that have no row of a delivery."""
+def events_of(of: Any, *conditions: ColumnElement[bool]) -> Any:
+    """Select the events of a stretch, a row of the parameter `scans`, that have no row of a delivery."""
     v, d = events.c, deliveries.c
-    has_row = exists(
-        select(d.id).where(*own(deliveries), d.event_type == v.type, d.event_sequence == v.sequence).correlate(events)
-    )
-    return select(*columns).where(
+    row = select(d.id).where(*own(deliveries), d.event_type == v.type, d.event_sequence == v.sequence)
+    return select(*(v[name] for name in Event._fields)).where(
         v.organization_id == ORGANIZATION_ID,
         v.type == of.c.event_type,
         v.sequence > of.c.after,
         v.sequence <= of.c.until,
         v.resource_id.is_distinct_from(ENDPOINT_ID),
-        ~has_row,
+        ~row.correlate(events).exists(),
+        *conditions,
     )
 
 
-@lru_cache(maxsize=8)
-def _events(order: Order) -> Statement:
-    def build(dialect: Dialect) -> Any:
-        of = rows_parameter(dialect, "stretches", STRETCH)
-        columns = [events.c[name] for name in Event._fields]
-        scan = events_of(of, *columns).order_by(_in_order(order, events.c.sequence)).limit(_limit)
-        return merged(dialect, of, events, scan, order, ("number",))
+def rows_of(of: Any, *conditions: ColumnElement[bool]) -> Any:
+    """Select the deliveries of a stretch, each with the sequence of its event."""
+    d = deliveries.c
+    return select(*store.DELIVERY_COLUMNS, d.event_sequence).where(
+        *own(deliveries),
+        d.event_type == of.c.event_type,
+        d.event_sequence > of.c.after,
+        d.event_sequence <= of.c.until,
+        *conditions,
+    )
 
-    return Statement(build)
+
+# Scans -----------------------------------------------------------------------------------------------------------
+
+SCAN: dict[str, Any] = {"number": Integer, "event_type": Text, "after": BigInteger, "until": BigInteger, "status": Text}
+
+
+class Scans:
+    """The statements over the rows of scans, one scan for each row of the parameter `scans`.
+
+    Args:
+        scan: selects from the table, for a row of the parameter.
+    """
+
+    def __init__(self, table: Table, scan: Callable[[Any], Any]) -> None:
+        self._table, self._scan = table, scan
+        self._sequence = events.c.sequence if table is events else deliveries.c.event_sequence
+        self.page = {order: Statement(partial(self._page, order)) for order in Order}
+        self.count, self.types = Statement(self._count), Statement(self._types)
+
+    def _page(self, order: Order, dialect: Dialect) -> Any:
+        """Select the first rows of all scans in the order of the log, each after the number of its scan."""
+        of = rows_parameter(dialect, "scans", SCAN)
+        scan = self._scan(of).order_by(_in_order(order, self._sequence)).limit(_limit).correlate(of)
+        if dialect.name == "sqlite":
+            rows: Any = self._table.alias("scanned")
+            condition: Any = _rowid(rows).in_(scan.with_only_columns(_rowid(self._table)))
+        else:
+            rows, condition = scan.lateral("scan"), true()
+        columns = [rows.c[column.name] for column in scan.selected_columns]
+        joined = select(of.c.number, *columns).join_from(of, rows, condition)
+        return joined.order_by(_in_order(order, rows.c[self._sequence.name])).limit(_limit)
+
+    def _count(self, dialect: Dialect) -> Any:
+        """Count the rows, up to the limit."""
+        return select(func.count()).select_from(self._page(Order.ASC, dialect).subquery())
+
+    def _types(self, dialect: Dialect) -> Any:
+        """Select the event types of the rows.
+
+        Each is an index search: without the order, a database with statistics would rather read the rows of the
+        endpoint.
+        """
+        of = rows_parameter(dialect, "scans", SCAN)
+        one: Any = literal_column("1")
+        rows = self._scan(of).with_only_columns(one, maintain_column_froms=True).order_by(self._sequence)
+        return select(of.c.event_type).where(rows.limit(one).correlate(of).scalar_subquery().is_not(None)).distinct()
 
 
 def _in_order(order: Order, column: Any) -> Any:
     return column.asc() if order is Order.ASC else column.desc()
 
 
-def merged(dialect: Dialect, of: Any, table: Any, scan: Any, order: Order, names: Sequence[str]) -> Any:
-    """Return the first rows of all scans in their order: one scan for each row of the parameter."""
-    sequence = "sequence" if table is events else "event_sequence"
-    if dialect.name == "sqlite":
-        rows = table.alias("scanned")
-        condition = _rowid(rows).in_(scan.with_only_columns(_rowid(table)).correlate(of))
-    else:
-        rows, condition = scan.correlate(of).lateral("scan"), true()
-    columns = [rows.c[column.name] for column in scan.selected_columns]
-    joined = select(*(of.c[name] for name in names), *columns).join_from(of, rows, condition)
-    return joined.order_by(_in_order(order, rows.c[sequence])).limit(_limit)
-
-
 def _rowid(table: Any) -> Any:
     return literal_column(f"{table.name}.rowid", BigInteger)
 
 
-def find_events(
-    tx: Tx, organization_id: str, endpoint_id: str, of: Sequence[Stretch], order: Order, limit: int
-) -> list[tuple[Stretch, Event]]:
-    """Return the first events of the stretches that have no row, in order."""
-    if not of:
-        return []
-    rows = tx.all(
-        _events(order), organization_id=organization_id, endpoint_id=endpoint_id, stretches=as_rows(of), limit=limit
-    )
-    return [(of[number], Event._make(columns)) for number, *columns in rows]
+EVENTS = Scans(events, events_of)
 
 
-def as_rows(of: Iterable[Stretch]) -> str:
-    """Return the parameter `stretches`."""
+@lru_cache(maxsize=4)
+def _rows(by_status: bool = False, by_recovery: bool = False) -> Scans:
+    status = [deliveries.c.status == bindparam("status", type_=Text)] if by_status else []
+    recovery = [deliveries.c.recovery_id == bindparam("recovery_id", type_=Id)] if by_recovery else []
+    return Scans(deliveries, lambda of: rows_of(of, *status, *recovery))
+
+
+def as_scans(of: Iterable[Stretch]) -> str:
+    """Return the parameter `scans`."""
     return as_json(
         {"number": number, "event_type": stretch.event_type, "after": stretch.after, "until": stretch.until}
         for number, stretch in enumerate(of)
     )
 
 
-# Rows ------------------------------------------------------------------------------------------------------------
-
-_SCAN = {"event_type": Text, "after": BigInteger, "until": BigInteger}
+# Pages -----------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=32)
-def _rows(order: Order, by_status: bool, by_recovery: bool) -> Statement:
-    def build(dialect: Dialect) -> Any:
-        of, d = rows_parameter(dialect, "scans", _SCAN), deliveries.c
-        status = [d.status == bindparam("status", type_=Text)] if by_status else []
-        recovery = [d.recovery_id == bindparam("recovery_id", type_=Id)] if by_recovery else []
-        scan = (
-            select(*store.DELIVERY_COLUMNS, d.event_sequence)
-            .where(
-                *own(deliveries),
-                *status,
-                *recovery,
-                d.event_type == of.c.event_type,
-                d.event_sequence > of.c.after,
-                d.event_sequence <= of.c.until,
-            )
-            .order_by(_in_order(order, d.event_sequence))
-            .limit(_limit)
-        )
-        return merged(dialect, of, deliveries, scan, order, ())
+class LogQuery(NamedTuple):
+    """A page of the log of an endpoint."""
 
-    return Statement(build)
+    order: Order
+    after: int | None
+    limit: int
+    status: DeliveryStatus | None
+    event_type: EventType | None
+    recovery_id: str | None
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Return the sequence before the page, and its last one."""
+        if self.order is Order.ASC:
+            return (0 if self.after is None else self.after), END
+        return 0, (END if self.after is None else self.after - 1)
+
+    @property
+    def types(self) -> list[str]:
+        return [kind.value for kind in EventType] if self.event_type is None else [self.event_type.value]
+
+    def has(self, row: DeliveryRow) -> bool:
+        pairs = (self.status, row.status), (self.event_type, row.event_type), (self.recovery_id, row.recovery_id)
+        return all(requested in (None, value) for requested, value in pairs)
 
 
-def find_rows(
-    tx: Tx,
-    organization_id: str,
-    endpoint_id: str,
-    types: Iterable[str],
-    bounds: tuple[int, int],
-    order: Order,
-    limit: int,
-    *,
-    status: DeliveryStatus | None = None,
-    recovery_id: str | None = None,
-) -> list[Placed]:
-    """Return the first rows of those types between the bounds, in any order."""
-    after, until = bounds
+def find(tx: Tx, organization_id: str, endpoint_id: str, query: LogQuery) -> list[Placed]:
+    """Return the first deliveries that match the query, of the rows and of the events without a row.
+
+    The events are read first: an event that becomes a row meanwhile is read twice, and none is missed.
+    """
+    key = {"organization_id": organization_id, "endpoint_id": endpoint_id}
+    of = [
+        stretch.within(*query.bounds)
+        for stretch in stretches(tx, organization_id, endpoint_id)
+        if stretch.event_type in query.types and query.status in (None, stretch.status) and not query.recovery_id
+    ]
+    placed: dict[int, DeliveryRow] = {}
+    events_page = tx.all(EVENTS.page[query.order], **key, scans=as_scans(of), limit=query.limit) if of else ()
+    for number, *columns in events_page:
+        event = Event._make(columns)
+        placed[event.sequence] = of[number].delivery(event, endpoint_id)
     rows = tx.all(
-        _rows(order, status is not None, recovery_id is not None),
-        organization_id=organization_id,
-        endpoint_id=endpoint_id,
-        scans=as_json({"event_type": kind, "after": after, "until": until} for kind in types),
-        limit=limit,
-        status=status,
-        recovery_id=recovery_id,
+        _rows(query.status is not None, query.recovery_id is not None).page[query.order],
+        **key,
+        scans=as_scans(Stretch(kind, *query.bounds) for kind in query.types),
+        limit=query.limit,
+        status=query.status,
+        recovery_id=query.recovery_id,
     )
-    sequences = [row[-1] for row in rows]
-    page = store.with_attempts(tx, organization_id, [DeliveryRow(*row[:-1]) for row in rows])
-    return list(zip(sequences, page, strict=True))
+    with_rows = store.with_attempts(tx, organization_id, [DeliveryRow(*columns) for _, *columns, _ in rows])
+    placed |= {row[-1]: delivery for row, delivery in zip(rows, with_rows, strict=True)}
+    return sorted(placed.items(), reverse=query.order is Order.DESC)[: query.limit]
 
 
 # One delivery ----------------------------------------------------------------------------------------------------
@@ -246,40 +263,11 @@ def get_event(
 # Types -----------------------------------------------------------------------------------------------------------
 
 
-def _types(dialect: Dialect) -> Any:
-    """Select the types of the rows, and of the events of the stretches.
-
-    Each is an index search: without the order, a database with statistics would rather read the rows of the endpoint.
-    """
-    of, stretch = rows_parameter(dialect, "types", {"event_type": Text}), rows_parameter(dialect, "stretches", STRETCH)
-    row = select(deliveries.c.id).where(*own(deliveries), deliveries.c.event_type == of.c.event_type)
-    event = events_of(stretch, events.c.id)
-    return union(
-        select(of.c.event_type).where(has_row(row.order_by(deliveries.c.event_sequence), of)),
-        select(stretch.c.event_type).where(has_row(event.order_by(events.c.sequence), stretch)),
-    )
-
-
-def has_row(rows: Any, of: Any) -> Any:
-    """Return the condition that rows are selected for a row of a parameter, as an index search for the first."""
-    one: Any = literal_column("1")
-    return (
-        rows.with_only_columns(one, maintain_column_froms=True).limit(one).correlate(of).scalar_subquery().is_not(None)
-    )
-
-
-_TYPES = Statement(_types)
-
-
 def types(tx: Tx, organization_id: str, endpoint_id: str) -> set[str]:
     """Return the event types of all deliveries of the endpoint."""
-    rows = tx.all(
-        _TYPES,
-        organization_id=organization_id,
-        endpoint_id=endpoint_id,
-        types=as_json({"event_type": kind.value} for kind in EventType),
-        stretches=as_rows(stretches(tx, organization_id, endpoint_id)),
-    )
+    key = {"organization_id": organization_id, "endpoint_id": endpoint_id}
+    rows = tx.all(EVENTS.types, **key, scans=as_scans(stretches(tx, organization_id, endpoint_id)))
+    rows += tx.all(_rows().types, **key, scans=as_scans(Stretch(kind, 0, END) for kind in EventType))
     return {row[0] for row in rows}
 
 
@@ -289,9 +277,9 @@ RETRYING = "retrying"
 
 
 def _event_counts(dialect: Dialect) -> Any:
-    of = rows_parameter(dialect, "stretches", STRETCH)
-    counted = events_of(of, func.count()).correlate(of).scalar_subquery()
-    return select(of.c.number, counted)
+    of = rows_parameter(dialect, "scans", SCAN)
+    counted = events_of(of).with_only_columns(func.count(), maintain_column_froms=True)
+    return select(of.c.number, counted.correlate(of).scalar_subquery())
 
 
 _EVENT_COUNTS = Statement(_event_counts)
@@ -312,7 +300,7 @@ def count(tx: Tx, organization_id: str, endpoint_ids: Sequence[str], at: int) ->
             counts[endpoint_id][state] += number
     for endpoint_id in endpoint_ids:
         of = [stretch.within(first - 1, END) for stretch in stretches(tx, organization_id, endpoint_id)]
-        rows = tx.all(_EVENT_COUNTS, organization_id=organization_id, endpoint_id=endpoint_id, stretches=as_rows(of))
+        rows = tx.all(_EVENT_COUNTS, organization_id=organization_id, endpoint_id=endpoint_id, scans=as_scans(of))
         for number, events_without_row in rows:
             counts[endpoint_id][of[number].status] += events_without_row
     return counts

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Integer, Table, bindparam, case, select, update
+from sqlalchemy import BigInteger, Integer, Table, bindparam, select, update
 from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
@@ -16,7 +16,7 @@ from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints
 from booking_core.db.tables import organizations as organization_table
 from booking_core.db.unit_of_work import Update
 from booking_core.webhooks import rules, store
-from booking_core.webhooks.rules import EndpointRow, LeasedDelivery
+from booking_core.webhooks.rules import DeliveryState, EndpointRow, LeasedDelivery
 
 DeliveryKey = tuple[str, str, str]
 """(organization id, endpoint id, delivery id)."""
@@ -105,7 +105,7 @@ def expired_leases(tx: Tx) -> list[DeliveryKey]:
 
 
 def _park(dialect: Dialect) -> Any:
-    lost, least, now = deliveries.c.lost_leases, bindparam("lost_leases", type_=Integer), now_us(dialect)
+    now = now_us(dialect)
     return (
         update(deliveries)
         .where(
@@ -113,7 +113,7 @@ def _park(dialect: Dialect) -> Any:
             deliveries.c.lease_until <= now,
         )
         .values(
-            lease_until=now + bindparam("wait", type_=BigInteger), lost_leases=case((lost > least, lost), else_=least)
+            lease_until=now + bindparam("wait", type_=BigInteger), lost_leases=bindparam("lost_leases", type_=Integer)
         )
     )
 
@@ -131,23 +131,7 @@ def park(tx: Tx, key: DeliveryKey) -> None:
 
 # Settling --------------------------------------------------------------------------------------------------------
 
-SETTLE = Update(
-    "settle",
-    deliveries,
-    sets=(
-        "status",
-        "failure_reason",
-        "attempt_count",
-        "next_attempt_at",
-        "completed_at",
-        "last_response_status",
-        "last_error",
-        "lease_token",
-        "lease_until",
-        "lost_leases",
-        "updated_at",
-    ),
-)
+SETTLE = Update("settle", deliveries, sets=(*DeliveryState._fields, "updated_at"))
 RESULT = Update(
     "attempt_result", attempts, sets=("started_at", "duration_ms", "response_status", "response_excerpt", "error")
 )

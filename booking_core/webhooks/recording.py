@@ -102,27 +102,6 @@ def rescue_expired_leases(
     return len(batch.settled)
 
 
-class _Settled(NamedTuple):
-    """The new state of a delivery."""
-
-    delivery: LeasedDelivery
-    state: DeliveryState
-    result: DeliveryResult | None
-    """None: its lease has expired."""
-    lost_leases: int = 0
-
-    @property
-    def last(self) -> dict[str, Any]:
-        """Return the columns of the last response, which an expired lease keeps until it counts as a failure."""
-        if self.result is not None:
-            return {"last_response_status": self.result.response_status, "last_error": self.result.error}
-        before = self.delivery if self.lost_leases else None
-        return {
-            "last_response_status": before and before.last_response_status,
-            "last_error": before and before.last_error,
-        }
-
-
 class _Batch:
     """Deliveries that are settled together: `settle` and `rescue` decide in memory, `write` sends the statements."""
 
@@ -139,7 +118,7 @@ class _Batch:
         self.retry_delays_s = retry_delays_s
         self.disable_after_s = disable_after_s
         self.jitter = jitter
-        self.settled: list[_Settled] = []
+        self.settled: list[tuple[LeasedDelivery, DeliveryState]] = []
         self.ats = {owner: row.instant(locked.at) for owner, row in locked.organizations.items()}
         """The present instant of each organization."""
         self.endpoints = dict(locked.endpoints)
@@ -154,7 +133,8 @@ class _Batch:
         if delivery is None or delivery.lease_token != claimed.lease_token:
             return
         state = self._after_failure(delivery) if result.error else rules.after_success(delivery, self._at(delivery))
-        self.settled.append(_Settled(delivery, state, result))
+        state = state._replace(last_response_status=result.response_status, last_error=result.error)
+        self.settled.append((delivery, state))
         if rules.affects_endpoint(delivery):
             self._assess((delivery.organization_id, delivery.endpoint_id), result.error)
 
@@ -185,20 +165,17 @@ class _Batch:
         """Queue a delivery again whose lease has expired, or count the third expired lease as a failure."""
         if delivery.lease_until is None or delivery.lease_until > self.locked.at:
             return
-        lost_leases = delivery.lost_leases + 1
-        if lost_leases >= rules.EXPIRED_LEASES_MAX:
-            self.settled.append(_Settled(delivery, self._after_failure(delivery), None))
-        else:
-            state = rules.after_expired_lease(delivery, self._at(delivery))
-            self.settled.append(_Settled(delivery, state, None, lost_leases))
+        state = rules.after_expired_lease(delivery, self._at(delivery))
+        is_failure = state.lost_leases >= rules.EXPIRED_LEASES_MAX
+        self.settled.append((delivery, self._after_failure(delivery) if is_failure else state))
 
     # Writing ---------------------------------------------------------------------------------------------------
 
     def write(self) -> None:
         """Write the new states of deliveries and endpoints, the events and the mails."""
         disabled = sorted(key for key, (health, _) in self.health.items() if health is EndpointHealth.FAILED)
-        if disabled:
-            following.lock_cursors(self.tx, disabled)
+        for key in disabled:
+            following.lock_cursor(self.tx, *key)
         new_events = self._new_events(disabled)
         numbers = {owner: (0, len(of_owner)) for owner, of_owner in new_events.items()}
         last = events.lock_sequences(self.tx, numbers) if numbers else {}
@@ -213,21 +190,11 @@ class _Batch:
         self._log_ends(disabled)
 
     def _write_deliveries(self, disabled: set[RowKey]) -> None:
-        for settled in self.settled:
-            delivery, state = settled.delivery, settled.state
-            if (delivery.organization_id, delivery.endpoint_id) in disabled:
-                state = rules.after_disable(state, self._at(delivery))
-            self.tx.update(
-                queue.SETTLE,
-                organization_id=delivery.organization_id,
-                id=delivery.id,
-                **state._asdict(),
-                **settled.last,
-                lost_leases=settled.lost_leases,
-                updated_at=self._at(delivery),
-                lease_token=None,
-                lease_until=None,
-            )
+        for delivery, state in self.settled:
+            owner, at = delivery.organization_id, self._at(delivery)
+            if (owner, delivery.endpoint_id) in disabled:
+                state = rules.after_disable(state, at)
+            self.tx.update(queue.SETTLE, organization_id=owner, id=delivery.id, updated_at=at, **state._asdict())
 
     def _write_endpoints(self) -> None:
         for (owner, endpoint_id), row in sorted(self.endpoints.items()):
@@ -251,7 +218,7 @@ class _Batch:
             if health is EndpointHealth.FAILING and not self.locked.endpoints[key].warned_hours:
                 since = self.locked.organizations[key[0]].zone.iso(rules.failing_since(self.endpoints[key]))
                 add(key, EventType.WEBHOOK_FAILING, failing_since=since)
-        for delivery in (settled.delivery for settled in self._dead()):
+        for delivery, _ in self._dead():
             if _is_published(delivery):
                 names = {"delivery_id": delivery.id, "event_id": delivery.event_id, "event_type": delivery.event_type}
                 add((delivery.organization_id, delivery.endpoint_id), EventType.WEBHOOK_DELIVERY_DEAD, **names)
@@ -259,9 +226,9 @@ class _Batch:
             add(key, EventType.WEBHOOK_AUTO_DISABLED)
         return dict(sorted(new_events.items()))
 
-    def _dead(self) -> list[_Settled]:
+    def _dead(self) -> list[tuple[LeasedDelivery, DeliveryState]]:
         """Return the deliveries whose last attempt has failed."""
-        return [settled for settled in self.settled if settled.state.status == DeliveryStatus.DEAD]
+        return [(delivery, state) for delivery, state in self.settled if state.status == DeliveryStatus.DEAD]
 
     def _present(self, key: RowKey) -> bytes:
         zone = self.locked.organizations[key[0]].zone
@@ -274,8 +241,8 @@ class _Batch:
 
     def _log_ends(self, disabled: Sequence[RowKey]) -> None:
         """Log dead deliveries and disabled endpoints for the operator, by their ids: a URL may hold a secret."""
-        for dead in self._dead():
-            _log_dead(dead.delivery, dead.state, dead.last)
+        for delivery, state in self._dead():
+            _log_dead(delivery, state)
         for owner, endpoint_id in disabled:
             failures = self.endpoints[owner, endpoint_id].consecutive_failures
             fields = {"organization_id": owner, "endpoint_id": endpoint_id, "failures": failures}
@@ -293,7 +260,7 @@ def _columns(result: DeliveryResult) -> dict[str, Any]:
     }
 
 
-def _log_dead(delivery: LeasedDelivery, state: DeliveryState, last: dict[str, Any]) -> None:
+def _log_dead(delivery: LeasedDelivery, state: DeliveryState) -> None:
     fields = {
         "organization_id": delivery.organization_id,
         "endpoint_id": delivery.endpoint_id,
@@ -301,11 +268,11 @@ def _log_dead(delivery: LeasedDelivery, state: DeliveryState, last: dict[str, An
         "event_id": delivery.event_id,
         "event_type": delivery.event_type,
         "attempts": state.attempt_count,
-        "response_status": last["last_response_status"],
-        "error": last["last_error"],
+        "response_status": state.last_response_status,
+        "error": state.last_error,
     }
     text = "delivery %s to endpoint %s is dead after %d attempts (%s)"
-    log.warning(text, delivery.id, delivery.endpoint_id, state.attempt_count, last["last_error"], extra=fields)
+    log.warning(text, delivery.id, delivery.endpoint_id, state.attempt_count, state.last_error, extra=fields)
 
 
 def _is_published(delivery: LeasedDelivery) -> bool:

@@ -9,10 +9,9 @@ SELECT count(*) FROM (
      LIMIT :limit) waiting
 
 -- name: unfinished
--- Select the endpoints with unfinished recoveries whose ids follow the given ones.
-SELECT DISTINCT r.organization_id, r.endpoint_id FROM webhook_recoveries r
- WHERE (r.organization_id, r.endpoint_id) > (:organization_id, :endpoint_id)
- ORDER BY r.organization_id, r.endpoint_id LIMIT :limit
+-- Select endpoints with unfinished recoveries, in any order.
+SELECT r.organization_id, r.endpoint_id FROM webhook_recoveries r
+ GROUP BY r.organization_id, r.endpoint_id ORDER BY random() LIMIT :limit
 
 -- name: next
 -- Select the first unfinished recovery of an endpoint.

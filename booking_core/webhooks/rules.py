@@ -119,7 +119,7 @@ def event_types(row: EndpointRow) -> list[str]:
 def present(row: EndpointRow, zone: Zone, at: int) -> dict[str, Any]:
     """Return the endpoint as REST and events present it at that instant, without its secret."""
     iso = zone.iso_or_none
-    ends = [iso(expires_at) for expires_at in _live_ends(row, at)]
+    ends = [iso(expires_at) for expires_at in live_ends(row, at)]
     return {
         "id": row.id,
         "url": row.url,
@@ -142,7 +142,7 @@ def present(row: EndpointRow, zone: Zone, at: int) -> dict[str, Any]:
     }
 
 
-def _live_ends(row: EndpointRow, at: int) -> list[int]:
+def live_ends(row: EndpointRow, at: int) -> list[int]:
     """Return the ends of the former secrets that still sign, the next one first."""
     ends = [int(end) for end in (row.secrets_expire_at or "").split(",") if end]
     return sorted(end for end in ends if end > at)
@@ -185,21 +185,17 @@ def check_enabled(row: EndpointRow) -> None:
         raise Conflict("endpoint_not_enabled", "The endpoint is not enabled.")
 
 
-class OldSecret(NamedTuple):
-    """A secret that was rotated and still signs until it expires."""
-
-    id: str
-    expires_at: int
-
-
-def check_rotation(old: Sequence[OldSecret], zone: Zone) -> None:
+def check_rotation(ends: Sequence[int], zone: Zone) -> None:
     """Refuse a former secret beside the most that may sign: one of them would end before its receiver expects it.
+
+    Args:
+        ends: of the former secrets that still sign, the next one first.
 
     Raises:
         Conflict: `too_many_secrets`.
     """
-    if len(old) >= OLD_SECRETS_MAX:
-        end = zone.iso(min(secret.expires_at for secret in old))
+    if len(ends) >= OLD_SECRETS_MAX:
+        end = zone.iso(ends[0])
         message = f"Two former secrets are in use, one until {end}. An overlap of 0 seconds ends both now."
         raise Conflict("too_many_secrets", message)
 
@@ -271,28 +267,36 @@ class DeliveryRow(NamedTuple):
     """The oldest first."""
 
 
+class Event(NamedTuple):
+    """An event of the log."""
+
+    id: str
+    type: str
+    sequence: int
+    created_at: int
+    resource_id: str | None
+
+
 def new_delivery(
-    endpoint_id: str,
-    event_id: str,
-    event_type: str,
-    *,
-    created_at: int,
-    trigger: DeliveryTrigger,
-    due_at: int,
-    max_attempts: int = WEBHOOK_ATTEMPTS,
+    endpoint_id: str, event: Event, trigger: DeliveryTrigger = DeliveryTrigger.EVENT, at: int | None = None
 ) -> DeliveryRow:
-    """Return a delivery that is queued for its first attempt."""
+    """Return a delivery that is queued for its first attempt at that instant, by default the event's."""
+    due_at = event.created_at if at is None else at
     return DeliveryRow(
-        id=delivery_id(event_id, endpoint_id),
+        id=delivery_id(event.id, endpoint_id),
         endpoint_id=endpoint_id,
-        event_id=event_id,
-        event_type=event_type,
+        event_id=event.id,
+        event_type=event.type,
         trigger=trigger,
         next_attempt_at=due_at,
-        created_at=created_at,
-        updated_at=created_at,
-        max_attempts=max_attempts,
+        created_at=event.created_at,
+        updated_at=due_at,
     )
+
+
+def started_over(row: DeliveryRow, trigger: DeliveryTrigger) -> DeliveryRow:
+    """Return the delivery with as many attempts before it as a new one."""
+    return row._replace(failure_reason=None, trigger=trigger, max_attempts=row.attempt_count + WEBHOOK_ATTEMPTS)
 
 
 def is_waiting(row: DeliveryRow, at: int) -> bool:
@@ -359,13 +363,18 @@ class LeasedDelivery(NamedTuple):
 
 
 class DeliveryState(NamedTuple):
-    """The columns of a delivery that an attempt changes."""
+    """The columns of a delivery that an attempt changes, without its lease."""
 
     status: str
     failure_reason: str | None
     attempt_count: int
     next_attempt_at: int | None
     completed_at: int | None
+    last_response_status: int | None = None
+    last_error: str | None = None
+    lost_leases: int = 0
+    lease_token: None = None
+    lease_until: None = None
 
 
 def affects_endpoint(delivery: LeasedDelivery) -> bool:
@@ -398,14 +407,16 @@ def after_failure(delivery: LeasedDelivery, at: int, retry_delays_s: Sequence[in
 def after_expired_lease(delivery: LeasedDelivery, at: int) -> DeliveryState:
     """Make the delivery due again at once: its worker died, and the attempt is not used up."""
     due_at, ended_at = (at, None) if delivery.status == DeliveryStatus.QUEUED else (None, at)
-    return DeliveryState(delivery.status, delivery.failure_reason, delivery.attempt_count, due_at, ended_at)
+    last = delivery.last_response_status, delivery.last_error, delivery.lost_leases + 1
+    return DeliveryState(delivery.status, delivery.failure_reason, delivery.attempt_count, due_at, ended_at, *last)
 
 
-def after_disable(outcome: DeliveryState, at: int) -> DeliveryState:
+def after_disable(state: DeliveryState, at: int) -> DeliveryState:
     """Fail a queued delivery of an endpoint that was disabled."""
-    if outcome.status != DeliveryStatus.QUEUED:
-        return outcome
-    return DeliveryState(DeliveryStatus.FAILED, FailureReason.ENDPOINT_DISABLED, outcome.attempt_count, None, at)
+    if state.status != DeliveryStatus.QUEUED:
+        return state
+    reason = FailureReason.ENDPOINT_DISABLED
+    return state._replace(status=DeliveryStatus.FAILED, failure_reason=reason, next_attempt_at=None, completed_at=at)
 
 
 def endpoint_after_success(row: EndpointRow, at: int) -> EndpointRow:

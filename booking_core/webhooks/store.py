@@ -4,15 +4,15 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Text, bindparam, cast, delete, func, literal_column, select
+from sqlalchemy import BigInteger, ColumnElement, Table, Text, bindparam, cast, func, literal_column, select
 from sqlalchemy.engine import Dialect
 
-from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
+from booking_core.db.engine import Query, Tx
+from booking_core.db.statements import Row, Statement, as_json, rows_parameter
 from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints, webhook_secrets, webhook_subscriptions
 from booking_core.db.unit_of_work import Update
 from booking_core.models.webhooks import DeliveryStatus
-from booking_core.webhooks.rules import AttemptRow, DeliveryRow, EndpointRow, OldSecret
+from booking_core.webhooks.rules import AttemptRow, DeliveryRow, EndpointRow, Event
 
 ORGANIZATION_ID = bindparam("organization_id", type_=Id)
 ENDPOINT_ID = bindparam("endpoint_id", type_=Id)
@@ -28,34 +28,20 @@ def own(table: Any) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
 # Endpoints -------------------------------------------------------------------------------------------------------
 
 
-def _event_types() -> ColumnElement[str]:
-    """Select the event types of the endpoint of the enclosing query."""
-    subscribed = webhook_subscriptions.c
-    return (
-        select(func.aggregate_strings(subscribed.event_type, _COMMA))
-        .where(
-            subscribed.organization_id == webhook_endpoints.c.organization_id,
-            subscribed.endpoint_id == webhook_endpoints.c.id,
-            subscribed.until_sequence.is_(None),
-        )
-        .scalar_subquery()
+def _joined(values: ColumnElement[str], table: Table, *conditions: ColumnElement[bool]) -> ColumnElement[str]:
+    """Select the values of the rows of the enclosing query's endpoint, separated by commas."""
+    of_endpoint = (
+        table.c.organization_id == webhook_endpoints.c.organization_id,
+        table.c.endpoint_id == webhook_endpoints.c.id,
     )
+    return select(func.aggregate_strings(values, _COMMA)).where(*of_endpoint, *conditions).scalar_subquery()
 
 
-def _former_secrets() -> ColumnElement[str]:
-    """Select the ends of the former secrets of the endpoint of the enclosing query."""
-    secret = webhook_secrets.c
-    return (
-        select(func.aggregate_strings(cast(secret.expires_at, Text), _COMMA))
-        .where(
-            secret.organization_id == webhook_endpoints.c.organization_id,
-            secret.endpoint_id == webhook_endpoints.c.id,
-        )
-        .scalar_subquery()
-    )
-
-
-_DERIVED: dict[str, ColumnElement[Any]] = {"event_types": _event_types(), "secrets_expire_at": _former_secrets()}
+_period, _secret = webhook_subscriptions.c, webhook_secrets.c
+_DERIVED = {
+    "event_types": _joined(_period.event_type, webhook_subscriptions, _period.until_sequence.is_(None)),
+    "secrets_expire_at": _joined(cast(_secret.expires_at, Text), webhook_secrets),
+}
 ENDPOINT_COLUMNS = tuple(
     _DERIVED[name].label(name) if name in _DERIVED else webhook_endpoints.c[name] for name in EndpointRow._fields
 )
@@ -66,11 +52,10 @@ _ENDPOINTS = select(*ENDPOINT_COLUMNS).where(
 _FIND = Statement(_ENDPOINTS.order_by(webhook_endpoints.c.created_at.desc(), webhook_endpoints.c.id.desc()))
 _GET = Statement(_ENDPOINTS.where(webhook_endpoints.c.id == _id))
 # NO KEY UPDATE: deliveries that refer to the endpoint are inserted meanwhile, and no booking waits for a PATCH.
-_LOCK = Statement(_ENDPOINTS.where(webhook_endpoints.c.id == _id).with_for_update(of=webhook_endpoints, key_share=True))
-_COUNT = Statement(
-    select(func.count()).where(
-        webhook_endpoints.c.organization_id == ORGANIZATION_ID, webhook_endpoints.c.deleted_at.is_(None)
-    )
+_LOCK = Statement(
+    _ENDPOINTS.with_only_columns(webhook_endpoints.c.id)
+    .where(webhook_endpoints.c.id == _id)
+    .with_for_update(key_share=True)
 )
 
 
@@ -91,15 +76,13 @@ def get(tx: Tx, organization_id: str, endpoint_id: str) -> EndpointRow | None:
 
 
 def lock(tx: Tx, organization_id: str, endpoint_id: str) -> EndpointRow | None:
-    """Lock the endpoint until the transaction ends."""
-    row = tx.first(_LOCK, organization_id=organization_id, id=endpoint_id)
-    return endpoint_from_row(row) if row else None
+    """Lock the endpoint until the transaction ends, and return it.
 
-
-def count(tx: Tx, organization_id: str) -> int:
-    row = tx.first(_COUNT, organization_id=organization_id)
-    assert row is not None
-    return int(row[0])
+    It is read after the lock: the locking statement would see the event types and the secrets of before its wait.
+    """
+    key = {"organization_id": organization_id, "id": endpoint_id}
+    rows: list[Row] = tx.pipeline(Query(_LOCK, key, list), Query(_GET, key, list))[1]
+    return endpoint_from_row(rows[0]) if rows else None
 
 
 def insert(tx: Tx, organization_id: str, row: EndpointRow) -> None:
@@ -122,45 +105,21 @@ def save(tx: Tx, organization_id: str, row: EndpointRow) -> None:
 
 # Secrets ---------------------------------------------------------------------------------------------------------
 
-_OLD_SECRETS = Statement(select(webhook_secrets.c.id, webhook_secrets.c.expires_at).where(*own(webhook_secrets)))
-_FORGET = Statement(
-    lambda dialect: delete(webhook_secrets).where(
-        webhook_secrets.c.organization_id == ORGANIZATION_ID,
-        in_rows(dialect, webhook_secrets.c.id, "forgotten", "id"),
-    )
+_EXPIRE = Statement(
+    webhook_secrets.update()
+    .where(*own(webhook_secrets), _secret.expires_at.is_(None))
+    .values(expires_at=bindparam("ends_at", type_=BigInteger))
 )
-_EXPIRE = Update("expire_secret", webhook_secrets, sets=("expires_at",))
+_FORGET = Statement(
+    webhook_secrets.delete().where(*own(webhook_secrets), _secret.expires_at <= bindparam("until", type_=BigInteger))
+)
 
 
-def insert_secret(
-    tx: Tx, organization_id: str, *, secret_id: str, endpoint_id: str, secret_sealed: str, at: int
-) -> None:
-    tx.insert(
-        webhook_secrets,
-        organization_id=organization_id,
-        id=secret_id,
-        endpoint_id=endpoint_id,
-        secret_sealed=secret_sealed,
-        expires_at=None,
-        created_at=at,
-    )
-
-
-def secrets(tx: Tx, organization_id: str, endpoint_id: str) -> tuple[list[str], list[OldSecret]]:
-    """Return the id of the current secret, as a list, and the old secrets with their expiry."""
-    rows = tx.all(_OLD_SECRETS, organization_id=organization_id, endpoint_id=endpoint_id)
-    current = [secret_id for secret_id, expires_at in rows if expires_at is None]
-    return current, [OldSecret(*row) for row in rows if row[1] is not None]
-
-
-def expire_secret(tx: Tx, organization_id: str, secret_id: str, at: int) -> None:
-    tx.update(_EXPIRE, organization_id=organization_id, id=secret_id, expires_at=at)
-
-
-def forget_secrets(tx: Tx, organization_id: str, secret_ids: Iterable[str]) -> None:
-    forgotten = [{"id": secret_id} for secret_id in secret_ids]
-    if forgotten:
-        tx.run(_FORGET, organization_id=organization_id, forgotten=as_json(forgotten))
+def expire_secret(tx: Tx, organization_id: str, endpoint_id: str, *, ends_at: int, forgotten_until: int) -> None:
+    """Give the current secret of an endpoint its end, and delete the former ones that end until that instant."""
+    key = {"organization_id": organization_id, "endpoint_id": endpoint_id}
+    tx.run(_EXPIRE, **key, ends_at=ends_at)
+    tx.run(_FORGET, **key, until=forgotten_until)
 
 
 # Deliveries ------------------------------------------------------------------------------------------------------
@@ -200,22 +159,10 @@ DELIVERY_COLUMNS = [deliveries.c[name] for name in DeliveryRow._fields if name !
 _DELIVERY = select(*DELIVERY_COLUMNS).where(*own(deliveries), _ID_OR_ATTEMPT)
 GET_DELIVERY = Statement(_DELIVERY)
 LOCK_DELIVERY = Statement(_DELIVERY.with_for_update(of=deliveries, key_share=True))
-_QUEUE = Update(
-    "queue_again",
-    deliveries,
-    sets=(
-        "status",
-        "failure_reason",
-        "trigger",
-        "max_attempts",
-        "next_attempt_at",
-        "completed_at",
-        "updated_at",
-        "lease_token",
-        "lease_until",
-        "lost_leases",
-    ),
-)
+_NO_LEASE = {"lease_token": None, "lease_until": None, "lost_leases": 0}
+_QUEUED = ("status", "next_attempt_at", "completed_at", "updated_at")
+_STARTED_OVER = ("failure_reason", "trigger", "max_attempts", "recovery_id")
+_QUEUE = Update("queue_again", deliveries, sets=(*_QUEUED, *_STARTED_OVER, *_NO_LEASE))
 
 
 def get_delivery(
@@ -236,22 +183,11 @@ _EMPTY = frozenset(
 )
 
 
-def insert_delivery(
-    tx: Tx,
-    organization_id: str,
-    row: DeliveryRow,
-    sequence: int,
-    resource_id: str | None,
-) -> None:
+def insert_delivery(tx: Tx, organization_id: str, row: DeliveryRow, event: Event) -> None:
     """Insert a delivery that was never tried. Columns without a value are left out: each is parsed, row by row."""
     columns = {name: value for name, value in row._asdict().items() if name not in _EMPTY}
-    tx.insert(
-        deliveries,
-        organization_id=organization_id,
-        event_sequence=sequence,
-        resource_id=resource_id,
-        **columns,
-    )
+    columns |= {"event_sequence": event.sequence, "resource_id": event.resource_id}
+    tx.insert(deliveries, organization_id=organization_id, **columns)
 
 
 def queue_again(tx: Tx, organization_id: str, row: DeliveryRow, *, at: int) -> DeliveryRow:
@@ -259,7 +195,6 @@ def queue_again(tx: Tx, organization_id: str, row: DeliveryRow, *, at: int) -> D
     row = row._replace(
         status=DeliveryStatus.QUEUED, next_attempt_at=at, completed_at=None, updated_at=max(at, row.updated_at)
     )
-    no_lease = {"lease_token": None, "lease_until": None, "lost_leases": 0}
-    changed = {name: getattr(row, name) for name in _QUEUE.sets if name not in no_lease}
-    tx.update(_QUEUE, organization_id=organization_id, id=row.id, **changed, **no_lease)
+    changed = {name: getattr(row, name) for name in (*_QUEUED, *_STARTED_OVER)}
+    tx.update(_QUEUE, organization_id=organization_id, id=row.id, **changed, **_NO_LEASE)
     return row

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, bindparam, exists, literal_column, not_, select
+from sqlalchemy import ColumnElement, Integer, bindparam, exists, literal_column, not_, select
 from sqlalchemy.engine import Dialect
 
 from booking_core.db import sql_files
 from booking_core.db.engine import Database, Tx
-from booking_core.db.statements import Statement, as_json, in_rows
-from booking_core.db.tables import attempts, deliveries, webhook_cursors, webhook_endpoints, webhook_subscriptions
+from booking_core.db.statements import Statement, as_json, in_rows, purge_before, rows_before
+from booking_core.db.tables import attempts, deliveries, webhook_endpoints
 from booking_core.models.webhooks import DeliveryStatus, FailureReason
 from booking_core.webhooks import following, recovering
 
@@ -27,28 +27,22 @@ Step = Callable[[Tx], int]
 """A transaction of the upkeep. It returns how many rows it changed: after some there may be more to do at once."""
 
 
-class Upkeep:
-    """The round of the endpoints with recoveries."""
-
-    def __init__(self) -> None:
-        self._last = recovering.FIRST
-
-    def steps(self, database: Database) -> list[Step]:
-        """Return the steps of one turn, each to be run in its own transaction."""
-        keys = database.read(lambda tx: recovering.recovering(tx, self._last, ENDPOINTS))
-        self._last = keys[-1] if len(keys) == ENDPOINTS else recovering.FIRST
-        return [
-            partial(fail_given_up, per_endpoint=PER_ENDPOINT, limit=PER_TURN),
-            *(partial(recovering.go_on, key=key) for key in keys),
-        ]
+def steps(database: Database) -> list[Step]:
+    """Return the steps of one turn, each to be run in its own transaction."""
+    keys = database.read(lambda tx: recovering.recovering(tx, ENDPOINTS))
+    return [
+        partial(fail_given_up, per_endpoint=PER_ENDPOINT, limit=PER_TURN),
+        *(partial(recovering.go_on, key=key) for key in keys),
+    ]
 
 
 # Queued deliveries of disabled endpoints ---------------------------------------------------------------------------
 
 _endpoint = webhook_endpoints.c
-_QUEUED = exists().where(
-    deliveries.c.organization_id == _endpoint.organization_id,
-    deliveries.c.endpoint_id == _endpoint.id,
+_REFERRED_TO = exists().where(
+    deliveries.c.organization_id == _endpoint.organization_id, deliveries.c.endpoint_id == _endpoint.id
+)
+_QUEUED = _REFERRED_TO.where(
     deliveries.c.status == DeliveryStatus.QUEUED.value,
     deliveries.c.max_attempts > 1,  # a single test is sent while the endpoint is disabled
 )
@@ -77,13 +71,7 @@ def fail_given_up(tx: Tx, *, per_endpoint: int, limit: int) -> int:
 # Deleting old rows -----------------------------------------------------------------------------------------------
 
 PASSED = sql_files.load(__name__).statement("passed")
-OLD = Statement(
-    select(deliveries.c.organization_id, deliveries.c.id)
-    .where(deliveries.c.completed_at < bindparam("before", type_=BigInteger), deliveries.c.lease_until.is_(None))
-    .order_by(deliveries.c.completed_at)
-    .limit(bindparam("limit", type_=Integer))
-    .with_for_update(skip_locked=True)
-)
+OLD = Statement(rows_before(deliveries, deliveries.c.completed_at, deliveries.c.lease_until.is_(None)))
 
 
 def _delete(of: ColumnElement[str]) -> Statement:
@@ -99,21 +87,8 @@ def _delete(of: ColumnElement[str]) -> Statement:
 
 
 _DELETE_ATTEMPTS, _DELETE_DELIVERIES = _delete(attempts.c.delivery_id), _delete(deliveries.c.id)
-_REFERRED_TO = exists().where(
-    deliveries.c.organization_id == webhook_endpoints.c.organization_id,
-    deliveries.c.endpoint_id == webhook_endpoints.c.id,
-)
-_DELETED = Statement(
-    select(webhook_endpoints.c.organization_id, webhook_endpoints.c.id)
-    .where(webhook_endpoints.c.deleted_at < bindparam("before", type_=BigInteger), not_(_REFERRED_TO))
-    .order_by(webhook_endpoints.c.deleted_at)
-    .limit(bindparam("limit", type_=Integer))
-    .with_for_update(skip_locked=True)
-)
-
-_OF_ENDPOINT = (webhook_subscriptions, webhook_cursors)
-_DELETE_ENDPOINTS = (*(_delete(table.c.endpoint_id) for table in _OF_ENDPOINT), _delete(webhook_endpoints.c.id))
-"""The secrets of an endpoint are deleted when the client deletes the endpoint."""
+_DELETE_ENDPOINTS = purge_before(webhook_endpoints, webhook_endpoints.c.deleted_at, not_(_REFERRED_TO))
+"""Their secrets, cursors and subscriptions were deleted when the client deleted the endpoint."""
 
 
 def purge(tx: Tx, *, before: int, limit: int) -> int:
@@ -136,9 +111,4 @@ def purge_endpoints(tx: Tx, *, before: int, limit: int) -> int:
     whose events are no longer kept, are deleted too.
     """
     tx.run(PASSED)
-    rows = tx.all(_DELETED, before=before, limit=limit)
-    if rows:
-        purged = as_json({"organization_id": owner, "id": endpoint_id} for owner, endpoint_id in rows)
-        for statement in _DELETE_ENDPOINTS:
-            tx.run(statement, purged=purged)
-    return len(rows)
+    return tx.run(_DELETE_ENDPOINTS, before=before, limit=limit)

@@ -264,7 +264,6 @@ class UpkeepJob(Job):
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._upkeep = webhooks.Upkeep()
         self._last_at = 0
         self._interval = UPKEEP_EVERY
 
@@ -278,7 +277,7 @@ class UpkeepJob(Job):
         now = self._database.clock()
         if has_passed(self._interval, self._last_at, now):
             self._last_at, self._interval = now, UPKEEP_EVERY
-            steps = await asyncio.to_thread(self._upkeep.steps, self._database)
+            steps = await asyncio.to_thread(webhooks.upkeep_steps, self._database)
             have_more = [await self._run(step) for step in steps if not stop.is_set()]
             self._interval = UPKEEP_PAUSE if any(have_more) else UPKEEP_EVERY
         return 0

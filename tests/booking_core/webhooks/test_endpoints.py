@@ -12,7 +12,8 @@ from support.world.hooks import ISSUED, REDEEMED, Hooks
 from booking_core import webhooks
 from booking_core.base.errors import Conflict
 from booking_core.db import tables
-from booking_core.models.webhooks import WebhookEndpointCreate
+from booking_core.db.engine import Tx
+from booking_core.models.webhooks import SecretRotate, WebhookEndpointCreate
 
 CREATE = WebhookEndpointCreate(url="https://receiver.example/hook", event_types=[REDEEMED])
 Act = Callable[[Hooks, str], None]
@@ -65,3 +66,21 @@ def test_a_booking_does_not_wait_for_a_change(hooks: Hooks, queue_url: str) -> N
     with databases.rows_held(queue_url, "SELECT 1 FROM webhook_endpoints WHERE id = %s FOR NO KEY UPDATE", endpoint):
         hooks.publish()
     assert len(hooks.deliveries(endpoint)) == 1
+
+
+@pytest.mark.usefixtures("postgresql_only")
+def test_a_rotation_counts_the_secret_of_one_that_it_waited_for(hooks: Hooks) -> None:
+    endpoint, caller, refused = hooks.endpoint(), hooks.world.caller(), []
+
+    def rotate(tx: Tx) -> object:
+        return webhooks.rotate_secret(tx, caller, endpoint, SecretRotate())
+
+    def rotate_later() -> None:
+        try:
+            hooks.database.write(rotate)
+        except Conflict as error:
+            refused.append(str(error.reason))
+
+    hooks.database.write(rotate)
+    hooks.commit_when_awaited(rotate, rotate_later)
+    assert refused == ["too_many_secrets"]

@@ -36,7 +36,7 @@ def recovery(hooks: Hooks, endpoint: str, **fields: object) -> dict[str, Any]:
 
 
 def keep_up(hooks: Hooks) -> None:
-    for step in webhooks.Upkeep().steps(hooks.database):
+    for step in webhooks.upkeep_steps(hooks.database):
         hooks.database.write(step)
 
 
@@ -275,6 +275,22 @@ def test_failed_rows_beyond_a_transaction_are_recovered_by_the_worker(
     assert statuses(hooks, endpoint) == ["queued"] * 8
     assert hooks.world.rows(tables.webhook_recoveries) == []
     assert len(hooks.claim()) == 8
+
+
+def test_a_recovery_queues_a_delivery_once(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovering, "ROWS_AT_ONCE", 3)
+    endpoint = hooks.endpoint(events=8)
+    queue_rows(hooks.world)
+    hooks.disable(endpoint)
+    hooks.enable(endpoint)
+    recover(hooks, endpoint)
+    dead = f"status = 'dead', next_attempt_at = NULL, completed_at = {hooks.world.clock()}"
+    url = hooks.database.url.render_as_string(hide_password=False)
+    databases.run(url, f"UPDATE deliveries SET {dead} WHERE status = 'queued'")
+    for _ in range(3):
+        keep_up(hooks)
+    assert sorted(statuses(hooks, endpoint)) == ["dead"] * 3 + ["queued"] * 5
+    assert hooks.world.rows(tables.webhook_recoveries) == []
 
 
 def ids_of(hooks: Hooks, endpoint: str, recovery_id: str, **filters: Any) -> list[str]:

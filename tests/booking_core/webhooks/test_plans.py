@@ -139,7 +139,7 @@ def without_our_own(shown: str) -> str:
     """Return the plan without scans of the statement's own intermediate results."""
     made = (
         "clock|busy|waiting|behind|l|w|b|r|f|k|room|due|fair|in_lanes|picked|served|d|first_attempts"
-        "|keys|delivered|stretches|scans|types|page|scan|purged|queued|settle|attempt_result|endpoint_health|lease|paced"
+        "|keys|delivered|scans|types|page|scan|purged|queued|settle|attempt_result|endpoint_health|lease|paced"
         "|move_cursor|value|json_each"
     )
     return re.sub(rf"SCAN (?:{made})(?:\s.*)?$", "", shown, flags=re.MULTILINE)
@@ -169,15 +169,13 @@ def test_no_statement_of_deliveries_reads_a_whole_table(crowd: Hooks) -> None:
         check(tx, upkeep.OLD, before=NOON - DAY, limit=100)
         check(tx, upkeep._DELETE_ATTEMPTS, purged=purged)
         check(tx, upkeep._DELETE_DELIVERIES, purged=purged)
-        check(tx, upkeep._DELETED, before=NOON, limit=100)
-        for statement in upkeep._DELETE_ENDPOINTS:
-            check(tx, statement, purged=purged)
+        check(tx, upkeep._DELETE_ENDPOINTS, before=NOON, limit=100)
         for statement in following.DISABLE:
             check(tx, statement, **own, at=NOON)
         check(tx, following.FAIL_QUEUED, **own, reason="endpoint_disabled", at=NOON, limit=10)
         for statement in following.END:
             check(tx, statement, **own, event_type="ping", last=1)
-        for statement in following.FORGET[:2]:  # recoveries are few
+        for statement in following.FORGET[:3]:  # recoveries are few
             check(tx, statement, **own)
         check(tx, upkeep.GIVEN_UP, limit=100)
         check(tx, recovering.WAITING, **own, limit=100)
@@ -224,7 +222,7 @@ READS: dict[str, Callable[[Tx, Hooks], Any]] = {
 
 def types_to_recover(tx: Tx, hooks: Hooks) -> set[str]:
     lost, types = [status.value for status in RecoverableStatus], [kind.value for kind in EventType]
-    recovery = Recovery(RECOVERY, 0, log.END, lost, types, NOON, NOON)
+    recovery = Recovery(RECOVERY, 0, log.END, lost, types, NOON)
     return recovering._Matching(tx, hooks.world.org, the_endpoint(hooks), recovery).types()
 
 

@@ -498,8 +498,8 @@ def test_switching_off_costs_the_same_whatever_waits(
     claimed = hooks.claim(free=36)
     counted.clear()
     hooks.fail(*claimed)
-    # Five for each of nine endpoints: the periods of its subscriptions, its cursor, and its queued rows.
-    assert len(counted) == 9 * 5 + (9 if hooks.database.is_sqlite else 7)
+    # Six for each of nine endpoints: its locked cursor, the periods of its subscriptions, and its queued rows.
+    assert len(counted) == 9 * 6 + (9 if hooks.database.is_sqlite else 6)
     for each in worlds:
         assert each.event_types()[waiting:] == ["webhook.delivery_dead", *["webhook.auto_disabled"] * 3]
         assert {row["status"] for row in each.deliveries() if row["event_type"] == REDEEMED} == {"failed", "dead"}

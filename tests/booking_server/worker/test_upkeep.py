@@ -12,7 +12,7 @@ from support.world.hooks import Hooks, queue_rows
 from support.world.world import HOUR, World
 
 from booking_core import webhooks
-from booking_core.db.engine import Database, Tx
+from booking_core.db.engine import Tx
 from booking_core.models.webhooks import DeliveryRecover, WantedStatus, WebhookEndpointChange
 from booking_core.webhooks import Step, recovering
 from booking_server.adapters.webhook_client import Sent
@@ -59,7 +59,7 @@ def test_deliveries_go_on_while_a_step_of_the_upkeep_waits(alone: World, monkeyp
         assert released.wait(60)
         return []
 
-    monkeypatch.setattr(webhooks.Upkeep, "steps", wait)
+    monkeypatch.setattr(webhooks, "upkeep_steps", wait)
 
     class Receiver(FakeSender):
         reached = asyncio.Event()
@@ -108,7 +108,9 @@ def test_a_turn_follows_sooner_while_there_is_more_to_do(alone: World, hooks: Ho
     assert job.poll_s == EVERY / 1e6
 
 
-def test_a_step_that_fails_keeps_no_other_from_its_turn(alone: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_that_fails_keeps_no_other_from_its_turn(
+    alone: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     ran: list[str] = []
 
     def fail(_: Tx) -> int:
@@ -118,12 +120,7 @@ def test_a_step_that_fails_keeps_no_other_from_its_turn(alone: World, caplog: py
         ran.append("second")
         return 0
 
-    class Failing(webhooks.Upkeep):
-        def steps(self, database: Database) -> list[Step]:
-            return [fail, note]
-
-    job = UpkeepJob(alone.database)
-    job._upkeep = Failing()
-    run(job)
+    monkeypatch.setattr(webhooks, "upkeep_steps", lambda _: [fail, note])
+    run(UpkeepJob(alone.database))
     assert ran == ["second"]
     assert "a step of the upkeep of deliveries failed" in caplog.text

@@ -215,12 +215,9 @@ class Hooks:
         rows = {row["event_sequence"]: row for row in self.rows(endpoint_id)}
         if store.get(tx, self.world.org, endpoint_id) is None:
             return list(rows.values())
-        stretches = log.stretches(tx, self.world.org, endpoint_id)
-        missing = log.find_events(tx, self.world.org, endpoint_id, stretches, Order.ASC, 10_000)
-        without_row = {
-            event.sequence: {"event_sequence": event.sequence} | stretch.delivery(event, endpoint_id)._asdict()
-            for stretch, event in missing
-        }
+        query = log.LogQuery(Order.ASC, None, 10_000, None, None, None)
+        every = log.find(tx, self.world.org, endpoint_id, query)
+        without_row = {sequence: {"event_sequence": sequence} | row._asdict() for sequence, row in every}
         return [*(without_row | rows).values()]
 
     def delivery(self, delivery_id: str | None = None) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def test_each_kind_is_deleted_after_its_retention(world: World) -> None:
     endpoint = subscribe(world)
     book(world)
     settle(world)
-    world.change(tables.webhook_endpoints, endpoint, deleted_at=world.clock())
+    world.database.write(lambda tx: webhooks.delete(tx, world.caller(), endpoint))
     job = make_job(world)
     before = {"deliveries": 1, "idempotency": 1, "events": 3, "webhook_endpoints": 1, "bookings": 1}
     world.clock.advance(30 * DAY)
