@@ -12,6 +12,7 @@ from datetime import date, timedelta
 from typing import Annotated, Any
 
 import anyio
+import uvicorn
 from mcp.server.mcpserver import Context, Elicit, MCPServer, Resolve
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp.types import ToolAnnotations
@@ -36,6 +37,8 @@ Days and local times are in {timezone}."""
 ALTERNATIVES = 3
 ALTERNATIVES_WITHIN = timedelta(days=14)
 """The time before and after a departure that is searched for others."""
+STOP_WITHIN_S = 5
+_HOST = "127.0.0.1"
 UNCONFIRMED = "Nobody confirmed it, so nothing was changed."
 CANNOT_ASK = (
     "This call moves money, so a person has to confirm it, and this client cannot ask. Start `booking mcp` with"
@@ -461,6 +464,13 @@ def run(base_url: str, api_key: str, me: Me, *, port: int | None, read_only: boo
             if port is None:
                 await server.run_stdio_async()
             else:
-                await server.run_streamable_http_async(port=port)
+                await _serve_on(server, port)
 
     anyio.run(serve)
+
+
+async def _serve_on(server: MCPServer[Shop], port: int) -> None:
+    """Serve on a port as the package does, but end calls that still run some seconds after an interruption."""
+    app = server.streamable_http_app(host=_HOST)
+    config = uvicorn.Config(app, host=_HOST, port=port, log_level="warning", timeout_graceful_shutdown=STOP_WITHIN_S)
+    await uvicorn.Server(config).serve()

@@ -6,9 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ from support.serving.serving import COMMAND
 from support.world.world import World
 
 import booking_cli.client
-from booking_cli.client.mcp_server import ALTERNATIVES, CANNOT_ASK, TOOLS, UNCONFIRMED, make_server
+from booking_cli.client.mcp_server import ALTERNATIVES, CANNOT_ASK, STOP_WITHIN_S, TOOLS, UNCONFIRMED, make_server
 from booking_cli.framework.exit_codes import ExitCode
 from booking_core.models.scopes import READ_SCOPES, Scope
 from booking_sdk import Departure
@@ -462,6 +465,55 @@ def test_the_command_serves_on_a_port() -> None:
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)
+
+
+@contextmanager
+def stalled(me: bytes) -> Iterator[tuple[str, threading.Event]]:
+    """Serve an API that answers nothing but the owner of the key. Yield its address, and the event of another call."""
+    is_called, is_over = threading.Event(), threading.Event()
+
+    class Stalled(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if not self.path.endswith("/me"):
+                is_called.set()
+                is_over.wait(120)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(me)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Stalled) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", is_called
+        finally:
+            is_over.set()
+            server.shutdown()
+
+
+@pytest.mark.exhaustive
+def test_an_interruption_ends_a_call_that_still_runs(api: FakeBookingAPI, environment: Environment) -> None:
+    port = free_port()
+
+    async def call() -> None:
+        async with Client(f"http://127.0.0.1:{port}/mcp") as client:
+            await client.call_tool("find_experiences", {})
+
+    with stalled(api.client().me().model_dump_json().encode()) as (url, is_called), ThreadPoolExecutor(1) as pool:
+        environment("BOOKING_API_KEY", api.key())
+        environment("BOOKING_BASE_URL", url)
+        with subprocess.Popen([*COMMAND, "mcp", "--port", str(port)], stderr=subprocess.PIPE) as process:
+            try:
+                serving.wait_for(f"http://127.0.0.1:{port}")
+                session = pool.submit(asyncio.run, call())
+                assert is_called.wait(60)
+                process.send_signal(signal.SIGINT)
+                process.communicate(timeout=STOP_WITHIN_S + 20)
+            finally:
+                process.kill()
+        assert session.exception() is not None
 
 
 _INSPECTOR = Path(__file__).parents[3] / "build/inspector/node_modules/@modelcontextprotocol/inspector-cli/build"
