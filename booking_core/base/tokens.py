@@ -131,9 +131,16 @@ def new_api_key(cell: str = "", *, is_test: bool = False) -> str:
     return body + _base62(zlib.crc32(body.encode()), _CRC_LENGTH)
 
 
+_API_KEY = re.compile(
+    rf"{API_KEY_PREFIX}[0-9A-Za-z]{{{API_KEY_LENGTH - len(API_KEY_PREFIX)}}}"
+    rf"|{TEST_API_KEY_PREFIX}[0-9A-Za-z]{{{API_KEY_LENGTH - len(TEST_API_KEY_PREFIX)}}}",
+    re.ASCII,
+)
+
+
 def is_api_key(text: str) -> bool:
     """Return whether a text has the form of an API key."""
-    return len(text) == API_KEY_LENGTH and text.startswith(API_KEY_PREFIX) and set(text[4:]) <= set(_ALPHABET + "_")
+    return _API_KEY.fullmatch(text) is not None
 
 
 def has_checksum(key: str) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from booking_core.base.clock import MINUTE, Zone
+from booking_core.base.clock import Zone
 from booking_core.base.errors import BookingError, Conflict
 from booking_core.catalogue import departures
 from booking_core.models.bookings import REFUNDABLE, BookingStatus, PaymentSource, PaymentStatus
@@ -178,7 +178,7 @@ def present(row: BookingRow, zone: Zone, terms: bytes, manage: str | None = None
         terms: of a cancellation, as JSON.
     """
     iso, iso_again = zone.iso, zone.iso_again
-    ends_at = row.starts_at + (row.duration_minutes or 0) * MINUTE if row.ends_at is None else row.ends_at
+    ends_at = departures.ends_at(row.starts_at, row.ends_at, row.duration_minutes)
     created = iso(row.created_at)
     return {
         "id": row.id,

@@ -38,7 +38,6 @@ from booking_core.due_work.rows import DueRows, Processed
 from booking_core.models.base import is_id, single_line
 from booking_core.models.limits import (
     ACTIVE_API_KEYS_PER_ORGANIZATION,
-    API_KEY_LENGTH,
     API_KEY_PREFIX,
     TEST_API_KEY_PREFIX,
     TEXT_LENGTH_MAX,
@@ -51,11 +50,6 @@ from booking_core.records.outbox import OutboxKind
 LATEST_END = from_datetime(datetime(9999, 1, 1, tzinfo=UTC))
 WARNED_AHEAD = 7 * DAY
 
-KEY_PATTERN = re.compile(
-    rf"{API_KEY_PREFIX}[0-9A-Za-z]{{{API_KEY_LENGTH - len(API_KEY_PREFIX)}}}"
-    rf"|{TEST_API_KEY_PREFIX}[0-9A-Za-z]{{{API_KEY_LENGTH - len(TEST_API_KEY_PREFIX)}}}",
-    re.ASCII,
-)
 _KEY_BEGIN = re.compile(rf"{API_KEY_PREFIX}\w+", re.ASCII)
 _KEYS = tables.api_keys
 _ORGANIZATIONS = tables.organizations
@@ -104,7 +98,7 @@ def identify_many(tx: Tx, texts: Sequence[str], installation: Installation) -> l
 
     A text without the format of a key is never sent to the database.
     """
-    hashes = {text: tokens.hash_api_key(text) for text in texts if KEY_PATTERN.fullmatch(text)}
+    hashes = {text: tokens.hash_api_key(text) for text in texts if tokens.is_api_key(text)}
     parameter = as_json([{"key_hash": key_hash} for key_hash in hashes.values()])
     rows = tx.all(_BY_HASHES, wanted=parameter) if hashes else []
     keys_by_hash = {row[-2]: _Found(_from_row(row), organizations.from_row(row[_WIDTH:]), *row[-2:]) for row in rows}

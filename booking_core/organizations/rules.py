@@ -80,7 +80,7 @@ def _percent(text: str) -> float:
     try:
         value = Decimal(text)
     except InvalidOperation:
-        value = Decimal(-1)
+        value = Decimal("nan")
     if not (value.is_finite() and 0 <= value <= 100):
         raise ValueError("must be a number from 0 to 100")
     return float(value)

@@ -123,9 +123,9 @@ def release(
     currency: str,
     starts_at: int,
     at: int,
-    is_kept: bool = False,
-    in_full: bool = False,
-    by_hand: bool = False,
+    is_kept: bool,
+    in_full: bool,
+    by_hand: bool,
 ) -> Release:
     """Return the refund of a part of a payment, by the terms of a cancellation at that instant.
 
@@ -181,7 +181,7 @@ def retry_delay_s(attempt_count: int, jitter: float = 0.0, first_s: float = FIRS
     The delay doubles with each attempt. Jitter adds up to a quarter: refunds that failed together are not retried
     together.
     """
-    times = min(1 << min(attempt_count - 1, 20), RETRY_FACTOR_MAX)
+    times = min(1 << (attempt_count - 1), RETRY_FACTOR_MAX)
     return first_s * times * (1 + jitter / 4)
 
 

@@ -66,7 +66,7 @@ def is_port_allowed(port: int, *, is_tls: bool) -> bool:
     W12). Plain http, which only development allows, may have its own port 80."""
     if port == HTTPS_PORT or (port == HTTP_PORT and not is_tls):
         return True
-    return 1024 <= port <= 65535 and port not in _UNFIT_FOR_BROWSERS and port not in _OTHER_SERVICES
+    return port >= 1024 and port not in _UNFIT_FOR_BROWSERS and port not in _OTHER_SERVICES
 
 
 def check_port(url: WebhookUrl) -> None:
@@ -421,8 +421,6 @@ def after_disable(state: DeliveryState, at: int) -> DeliveryState:
 
 def endpoint_after_success(row: EndpointRow, at: int) -> EndpointRow:
     """Clear the failures of the endpoint."""
-    if row.last_success_at == at and not (row.consecutive_failures or row.last_timed_out or row.warned_hours):
-        return row  # another delivery of the batch has succeeded at that instant
     return row._replace(consecutive_failures=0, last_success_at=at, last_timed_out=False, warned_hours=0)
 
 

@@ -169,4 +169,4 @@ def first_check(at: int, expires_at: int) -> int:
 
 def lease_until(at: int, check_count: int) -> int:
     """Return the instant of the next check if this one is never settled; the delay doubles with each."""
-    return at + min(DELAY_MAX, LEASE << min(check_count, 20))
+    return at + min(DELAY_MAX, LEASE << check_count)

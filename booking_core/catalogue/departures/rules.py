@@ -58,7 +58,7 @@ def closes_at(starts_at: int, experience_hours: int | None, organization_hours: 
     return starts_at - hours * HOUR
 
 
-def status(stored: str, closes_at: int, available: int, at: int, *, has_price: bool = True) -> str:
+def status(stored: str, closes_at: int, available: int, at: int, *, has_price: bool) -> str:
     """Return the status at an instant, by precedence: cancelled, closed, sold out, open (decision B1).
 
     Args:

@@ -104,6 +104,7 @@ def test_seats_left_are_never_negative(total: int, taken: int, held: int, left: 
 def test_a_departure_ends_at_its_own_end_or_after_the_duration() -> None:
     assert departures.ends_at(NOON, NOON + 7, 150) == NOON + 7
     assert departures.ends_at(NOON, None, 150) == NOON + 150 * MINUTE
+    assert departures.ends_at(NOON, None, None) == NOON
 
 
 def test_lead_hours_of_the_experience_win_over_those_of_the_organization() -> None:
@@ -126,7 +127,7 @@ def test_lead_hours_of_the_experience_win_over_those_of_the_organization() -> No
     ],
 )
 def test_cancelled_beats_closed_beats_sold_out_beats_open(stored: str, at: int, available: int, shown: str) -> None:
-    assert departures.status(stored, NOON, available, at) == shown
+    assert departures.status(stored, NOON, available, at, has_price=True) == shown
 
 
 def test_a_departure_without_a_tier_and_a_price_is_closed() -> None:
