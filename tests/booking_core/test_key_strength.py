@@ -43,6 +43,11 @@ def test_fewer_bytes_are_weak_in_every_form(size: int) -> None:
         assert not is_strong(key)
 
 
+def test_nine_different_characters_are_enough() -> None:
+    assert is_strong("012345678" * 8)
+    assert not is_strong("01234567" * 8)
+
+
 @pytest.mark.parametrize("key", WEAK)
 def test_one_line_refuses_a_weak_first_key_and_shows_the_command(key: str) -> None:
     with pytest.raises(SettingError) as refused:

@@ -149,6 +149,10 @@ def test_an_unknown_outcome_stays_unknown_until_the_key_answers(outcomes: list[A
     assert play(KEYED, outcomes).failure.maybe_executed == maybe_executed
 
 
+def test_a_change_without_a_key_stays_unknown_whatever_is_answered_later() -> None:
+    assert play(COLUMNS["PATCH"], [DROPPED, answered(404, "not_found")]).failure.maybe_executed
+
+
 def test_error_after_an_unknown_outcome_contains_the_key() -> None:
     said = (
         "POST /api/v1/x at api.test:443 without a proxy: the connection broke before the response ended (ReadError);"
@@ -217,6 +221,7 @@ def test_waits_are_anything_up_to_a_bound_that_doubles_to_eight_seconds() -> Non
         ({"retry_after": "Sat, 21 Nov 2026 12:00:09 GMT"}, 9.0),
         ({"retry_after": "Saturday, 21-Nov-26 12:00:09 GMT"}, 9.0),
         ({"retry_after": "Sat Nov 21 12:00:09 2026"}, 9.0),
+        ({"retry_after": "Sat, 21 Nov 2026 14:00:09 +0200"}, 9.0),
         ({"retry_after": "Sat, 21 Nov 2026 11:00:00 GMT"}, 0.0),
         # The clocks of the two machines may differ.
         ({"retry_after": "Mon, 01 Jan 2029 00:00:05 GMT", "date": "Mon, 01 Jan 2029 00:00:00 GMT"}, 5.0),

@@ -40,6 +40,7 @@ def test_the_first_time_counts_until_it_is_taken_back(
     first = attended(api, made["id"], verb)
     assert (first[own], first[other], first["updated_at"]) == (first["updated_at"], None, "2026-11-21T13:01:00+01:00")
     assert first | {own: None, "updated_at": made["updated_at"]} == made
+    assert ops.noted(made["id"]) == sorted(["booking_created", kinds[0]])
     api.world.clock.advance(MINUTE)
     with nothing_changes(api.world):
         assert attended(api, made["id"], verb, json={"undo": False}) == first

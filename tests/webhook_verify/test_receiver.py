@@ -94,6 +94,13 @@ def test_a_time_too_new_by_half_a_second_is_refused(
     assert not is_valid(body, headers, secret, tolerance=tolerance, now=now + later)
 
 
+@pytest.mark.parametrize(("later", "reason"), [(0.5, "timestamp_too_old"), (-0.5, "timestamp_too_new")])
+def test_half_a_second_is_too_much_without_a_tolerance(
+    later: float, reason: str, body: bytes, headers: Any, secret: str, now: int
+) -> None:
+    assert refused(Verifier(secret, tolerance=0), body, headers, now=now + later) == reason
+
+
 @pytest.mark.parametrize(
     ("error", "tolerances"),
     [(ValueError, (-1, -0.001, float("-inf"), float("nan"))), (TypeError, ("300", None, True))],
@@ -111,6 +118,12 @@ def test_a_tolerance_is_a_number_from_zero(error: Any, tolerances: Any, secret: 
 def test_an_empty_secret_is_refused_before_any_request(secrets: Any) -> None:
     with pytest.raises(ValueError):
         Verifier(secrets)
+
+
+def test_sixteen_secrets_are_enough(body: bytes, headers: dict[str, str], secret: str, now: int) -> None:
+    assert Verifier([secret] * 16, clock=lambda: now).verify(body, headers)
+    with pytest.raises(ValueError, match="more than 16 secrets"):
+        Verifier([secret] * 17)
 
 
 @pytest.mark.parametrize("secrets", ["svc_live_a", "WHSEC_a", ["whsec_a", "c2VjcmV0"]])
@@ -191,12 +204,15 @@ def test_the_limit_of_a_body_is_checked_before_the_hash(verifier: Verifier, secr
     assert refused(verifier, b"a" * 4097, None) == "body_too_large"
     with pytest.raises(ValueError, match="max_body_bytes"):
         Verifier(secret, max_body_bytes=0)
+    assert Verifier(secret, max_body_bytes=1).max_body_bytes == 1
 
 
 def test_unsigned_headers_may_be_absent(verifier: Verifier, body: bytes, headers: dict[str, str]) -> None:
     for name in ("Svc-Event-Id", "Svc-Event-Type", "Svc-Delivery-Id"):
         rest = {key: value for key, value in headers.items() if key != name}
         assert verifier.verify(body, rest).event_id == "evt-1"
+    for name in ("Svc-Event-Id", "Svc-Event-Type"):
+        assert refused(verifier, body, {"Svc-Signature": headers["Svc-Signature"], name: "x"}) == "header_body_mismatch"
     delivery = verifier.verify(body, headers["Svc-Signature"])
     assert (delivery.event_id, delivery.event_type) == ("evt-1", "booking.created")
     assert delivery.delivery_id is None

@@ -28,6 +28,7 @@ def test_ids_of_one_millisecond_stay_sorted_when_the_clock_steps_back(
     now_ns = [2_000_000_000_000_000_000]
     monkeypatch.setattr("booking_core.base.tokens.time.time_ns", lambda: now_ns[0])
     made = [tokens.new_id() for _ in range(10_000)]
+    assert made[0].startswith("01d1a94a-2000-7")
     now_ns[0] -= 500_000_000
     made += [tokens.new_id() for _ in range(10)]
     assert made == sorted(made)
@@ -117,13 +118,25 @@ def test_a_retained_key_verifies_and_signs_as_its_secret_key_did() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [lambda s: s[:-4] + "AAAA", lambda s: "A" + s[1:], lambda s: s[:20], lambda s: "?", lambda s: f"v2.{s}"],
-    ids=["end", "start", "cut", "another text", "another version"],
+    [
+        lambda s: s[:-4] + "AAAA",
+        lambda s: "A" + s[1:],
+        lambda s: s[:20],
+        lambda s: "?",
+        lambda s: f"v2.{s}",
+        lambda s: f"{s}\n",
+    ],
+    ids=["end", "start", "cut", "another text", "another version", "a line end"],
 )
 def test_a_changed_value_does_not_open(change: Callable[[str], str]) -> None:
     keys = SecretKeys("one")
     with pytest.raises(ValueError, match="sealed"):
         keys.open("purpose", change(keys.seal("purpose", b"some text to be kept")))
+
+
+def test_a_sealed_value_opens_in_every_release() -> None:
+    sealed = "v2.ac58160b.Sq+fzmSl9Q7KxRdUxJxGwxKJ15StSY/xhQQK9FHxXYQ="
+    assert SecretKeys("one").open("purpose", sealed, "organization", "row") == b"text"
 
 
 def test_the_same_text_is_never_sealed_alike() -> None:

@@ -20,7 +20,6 @@ from booking_core.bookings import capacity, pricing, rules, terms
 from booking_core.bookings.rules import BookingRow, LockedDeparture
 from booking_core.bookings.store import BookingWithPayment
 from booking_core.models.bookings import AddOnInput, Booking, GuestLineInput, PaymentMethod, PaymentMode
-from booking_core.models.limits import AMOUNT_MINOR_MAX
 
 TIERS, ADD_ONS = orjson.dumps([ADULT, FAMILY]).decode(), orjson.dumps([DRYSUIT]).decode()
 ORGANIZATION = Organization(**organization_row(NOON, on_site_fee_percent=2.5))
@@ -67,12 +66,14 @@ def test_any_lines_add_up_exactly_however_large(guests: Lines) -> None:
 
 
 def test_a_sum_beyond_64_bits_is_refused() -> None:
-    price = AMOUNT_MINOR_MAX // 2
-    dear = orjson.dumps([ADULT | {"price": {"amount_minor": price, "currency": "NOK"}}]).decode()
-    assert priced([("adult", 2)], at=leaving(price_tiers=dear)).subtotal_minor == 2 * price
-    with pytest.raises(Unprocessable) as refusal:
-        priced([("adult", 3)], at=leaving(price_tiers=dear))
-    assert refusal.value.details[0].reason == "amount_overflow"
+    tiers = [ADULT | {"price": {"amount_minor": 2**63 - 2, "currency": "NOK"}}]
+    tiers += [ADULT | {"id": "penny", "price": {"amount_minor": 1, "currency": "NOK"}}]
+    dear = leaving(price_tiers=orjson.dumps(tiers).decode())
+    for price in (lambda guests: priced(guests, at=dear), lambda guests: changed(row(guests="[]"), guests, at=dear)):
+        assert price([("adult", 1), ("penny", 1)]).subtotal_minor == 2**63 - 1
+        with pytest.raises(Unprocessable) as refusal:
+            price([("adult", 1), ("penny", 2)])
+        assert refusal.value.details[0].reason == "amount_overflow"
 
 
 @pytest.mark.parametrize(
@@ -87,6 +88,22 @@ def test_what_is_not_offered_is_refused_by_name(guests: Lines, add_ons: Lines | 
     with pytest.raises(Unprocessable) as refusal:
         priced(guests, add_ons)
     assert [(each.field, each.reason) for each in refusal.value.details] == [(field, reason)]
+
+
+@pytest.mark.parametrize(
+    ("tiers", "hint"),
+    [
+        ("", ""),
+        ("ab", "; it has a, b"),
+        ("abcdefghij", "; it has a, b, c, d, e, f, g, h, i, j"),
+        ("abcdefghijk", "; it has a, b, c, d, e, f, g, h, i, j, ..."),
+    ],
+)
+def test_the_message_lists_the_first_ten_tiers(tiers: str, hint: str) -> None:
+    offered = orjson.dumps([ADULT | {"id": tier} for tier in tiers]).decode()
+    with pytest.raises(Unprocessable) as refusal:
+        priced([("adult", 1)], at=leaving(price_tiers=offered))
+    assert refusal.value.details[0].message == f"The experience has no such price tier{hint}."
 
 
 def test_without_the_add_ons_app_every_add_on_is_refused() -> None:
@@ -203,6 +220,8 @@ def test_a_discount_lies_between_nothing_and_everything() -> None:
             (2.675, 100_000, 2_675),
             (0.29, 10_000, 29),
             (100.0, 7, 7),
+            (0.01, 4_999, 0),
+            (0.01, 5_000, 1),
         ),
         *((2.5, total, fee) for total, fee in ((0, 0), (19, 0), (20, 1), (59, 1), (60, 2), (89000, 2225))),
     ],
@@ -278,6 +297,51 @@ def test_a_link_lives_until_it_expires_and_as_long_as_its_key() -> None:
     assert links("first").of(booking, NOON + 2 * DAY, NOON + 2 * DAY) is None
     assert links("first").of(row(manage_key_id=None), NOON + DAY, NOON) is None
     assert links("first").of(row(manage_expires_at=None), NOON + DAY, NOON) is None
+
+
+# A changed party --------------------------------------------------------------------------------------------------
+
+
+def changed(
+    before: BookingRow, guests: Lines, add_ons: Lines | None = None, *, at: LockedDeparture = DEPARTURE, seats: int = 9
+) -> pricing.PartyQuote:
+    seated = [GuestLineInput(tier_id=tier, count=count) for tier, count in guests]
+    added = None if add_ons is None else [AddOnInput(id=add_on, count=count) for add_on, count in add_ons]
+    return pricing.quote_party(ORGANIZATION, at, before, seats, seated, added)
+
+
+def test_a_smaller_party_keeps_the_lines_of_other_tiers() -> None:
+    before = row(guests=priced([("adult", 2), ("family", 1)]).guests)
+    quote = changed(before, [("adult", 1), ("family", 1)])
+    assert [(line["tier_id"], line["count"]) for line in orjson.loads(quote.guests)] == [("adult", 1), ("family", 1)]
+    assert (quote.seats, quote.subtotal_minor) == (8, 89000 + 250000)
+    assert (quote.is_same, quote.has_more_guests) == (False, False)
+
+
+def test_a_party_in_another_order_is_the_same() -> None:
+    before = row(guests=priced([("adult", 2), ("family", 1)]).guests)
+    quote = changed(before, [("family", 1), ("adult", 2)])
+    assert (quote.is_same, quote.has_more_guests, quote.guests) == (True, False, before.guests)
+
+
+def test_a_gift_card_pays_at_most_the_amount_due() -> None:
+    before = row(guests=priced([("adult", 2)]).guests, discount_minor=80000, gift_card_minor=50000)
+    quote = changed(before, [("adult", 1)])
+    assert (quote.discount_minor, quote.gift_card_minor, quote.total_minor) == (80000, 9000, 0)
+
+
+def test_a_smaller_party_takes_no_fewer_seats_than_none() -> None:
+    wider = leaving(price_tiers=orjson.dumps([ADULT | {"seats_per_unit": 4}]).decode())
+    assert changed(row(guests=priced([("adult", 2)]).guests), [("adult", 1)], at=wider, seats=2).seats == 0
+
+
+def test_an_add_on_no_longer_sold_stays_and_gets_no_more() -> None:
+    order, without = priced([("adult", 2)], [("drysuit", 2)]), leaving(add_ons="[]")
+    before = row(guests=order.guests, add_ons=order.add_ons)
+    assert changed(before, [("adult", 1)], [("drysuit", 2)], at=without).add_ons == order.add_ons
+    with pytest.raises(Unprocessable) as refusal:
+        changed(before, [("adult", 1)], [("drysuit", 3)], at=without)
+    assert refusal.value.details[0].reason == "unknown_add_on"
 
 
 # As it is shown --------------------------------------------------------------------------------------------------

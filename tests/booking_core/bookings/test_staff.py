@@ -77,6 +77,8 @@ def test_the_fee_is_of_what_is_paid_on_site(new_world: Callable[..., World]) -> 
 def test_flags_suppress_mails(ops: Operations, new_world: Callable[..., World], departure: str) -> None:
     quiet = ops.book(departure, send_confirmation_email=False, notify_staff=False)
     assert ops.outbox_kinds(quiet["id"]) == []
+    confirmed = ops.confirm(ops.check_out(departure, send_confirmation_email=False, notify_staff=False)["id"])
+    assert ops.outbox_kinds(confirmed["id"]) == []
     deaf = Operations(new_world(notify_staff=False))
     booking = deaf.book(deaf.world.departure(deaf.world.experience()))
     assert deaf.outbox_kinds(booking["id"]) == ["booking_confirmation_mail"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from support.serving.threads import together
-from support.world.world import DAY, HOUR, World
+from support.world.world import DAY, HOUR, NOON, World
 
 from booking_core.base import clock
 from booking_core.base.context import CallerKey, Organization
@@ -71,22 +71,29 @@ def test_a_key_has_every_read_scope_unless_scopes_are_named(world: World) -> Non
 
 
 @pytest.mark.parametrize(
-    ("fields", "field"),
+    ("fields", "field", "reason"),
     [
-        ({"scopes": ["bookings:read", "bookings:delete"]}, "scopes"),
-        ({"scopes": [""]}, "scopes"),
-        ({"name": "  "}, "name"),
-        ({"name": "x" * 201}, "name"),
-        ({"name": "two\nlines"}, "name"),
-        ({"expires_at": 0}, "expires_at"),
-        ({"expires_at": clock.END_OF_TIME}, "expires_at"),
+        ({"scopes": ["bookings:read", "bookings:delete"]}, "scopes", "unknown_value"),
+        ({"scopes": [""]}, "scopes", "unknown_value"),
+        ({"name": "  "}, "name", "too_short"),
+        ({"name": "x" * 201}, "name", "too_long"),
+        ({"name": "two\nlines"}, "name", "forbidden_character"),
+        ({"expires_at": NOON}, "expires_at", "in_the_past"),
+        ({"expires_at": clock.END_OF_TIME}, "expires_at", "out_of_range"),
     ],
 )
-def test_a_bad_key_is_refused_with_the_field_named(world: World, fields: dict[str, Any], field: str) -> None:
+def test_a_bad_key_is_refused_with_the_field_named(
+    world: World, fields: dict[str, Any], field: str, reason: str
+) -> None:
     with pytest.raises(Malformed) as refused:
         create(world, **fields)
-    assert [detail.field for detail in refused.value.details] == [field]
+    assert [(detail.field, detail.reason) for detail in refused.value.details] == [(field, reason)]
     assert world.database.read(lambda tx: keys.find(tx, world.organization)) == []
+
+
+@pytest.mark.parametrize("name", ["x", "x" * 200])
+def test_a_name_has_1_to_200_characters(world: World, name: str) -> None:
+    assert create(world, name=name)[0].name == name
 
 
 def test_the_limit_is_twenty_active_keys(world: World, new_world: Callable[..., World]) -> None:
@@ -119,6 +126,11 @@ def test_rotations_at_once_leave_at_most_twenty_active_keys(world: World) -> Non
     for _ in range(17):
         create(world)
     assert successes(lambda: rotate(world, key), 10) == 2
+
+
+def test_a_key_is_rotated_once_by_rotations_at_once_without_overlap(world: World) -> None:
+    key = create(world)[0]
+    assert successes(lambda: rotate(world, key, overlap=0), 10) == 1
 
 
 def test_keys_are_found_oldest_first_and_only_ones_own(world: World, new_world: Callable[..., World]) -> None:
@@ -263,6 +275,7 @@ def test_every_end_can_be_shown(world: World) -> None:
     key, _ = create(world, expires_at=keys.LATEST_END - 1)
     world.clock.advance(DAY)
     for each in (key, rotate(world, key)[0]):
+        assert each.expires_at == keys.LATEST_END - 1
         assert keys.present(each, clock.zone("Pacific/Kiritimati"))["expires_at"].startswith("9999-01-01")
         assert keys.present(each, clock.zone("Etc/GMT+12"))["expires_at"].startswith("9998-12-31")
     with pytest.raises(Malformed):

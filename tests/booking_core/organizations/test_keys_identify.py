@@ -6,7 +6,7 @@ import pytest
 from support.world.world import World
 
 from booking_core.base import tokens
-from booking_core.base.clock import MINUTE
+from booking_core.base.clock import HOUR, MINUTE
 from booking_core.base.context import Caller
 from booking_core.base.errors import ApiKeyExpired, ApiKeyInvalid, ApiKeyRevoked, BookingError
 from booking_core.models.scopes import Scope
@@ -103,6 +103,16 @@ def test_last_use_is_kept_to_the_minute_and_only_moves_forward(world: World) -> 
     assert last_used_at(world, key) == noon + 3 * MINUTE
 
 
+def test_an_instant_of_more_than_an_hour_ahead_is_corrected(world: World) -> None:
+    key = world.key()
+    key_id, noon = identify(world, key).key.id, world.clock()
+    touch(world, (world.org, key_id, noon + HOUR))
+    touch(world, (world.org, key_id, noon))
+    assert last_used_at(world, key) == noon + HOUR
+    touch(world, (world.org, key_id, noon - MINUTE))
+    assert last_used_at(world, key) == noon - MINUTE
+
+
 def test_recording_the_use_of_many_keys_takes_two_statements(world: World, statements: list[str]) -> None:
     texts = [world.key() for _ in range(4)]
     ids = [identify(world, text).key.id for text in texts]
@@ -110,6 +120,9 @@ def test_recording_the_use_of_many_keys_takes_two_statements(world: World, state
     touch(world, *((world.org, key_id, world.clock()) for key_id in ids))
     assert len(statements) == 2, "they are locked and updated"
     assert [last_used_at(world, text) for text in texts] == [world.clock()] * 4
+    statements.clear()
+    touch(world, (world.org, ids[0], world.clock() + 1))
+    assert len(statements) == 1, "a use in the same minute writes nothing"
 
 
 def test_a_use_with_another_organization_updates_no_key(world: World, new_world: Callable[..., World]) -> None:

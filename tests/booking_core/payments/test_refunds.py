@@ -1,5 +1,6 @@
 """A refund is leased, sent, and settled by the gateway's answer; without an answer it is sent again."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -7,13 +8,14 @@ from support.databases import databases, due
 from support.databases.plans import plan_of
 from support.serving.threads import together
 from support.world.money import LEASE_S, TOTAL, Till
-from support.world.world import DAY, HOUR, NOON
+from support.world.world import DAY, HOUR, NOON, World
 
 from booking_core import payments
 from booking_core.base import tokens
 from booking_core.base.clock import SECOND
 from booking_core.db import tables
 from booking_core.due_work.rows import NIL_ID
+from booking_core.models.sandbox import SandboxCard
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, rules, store
 
 # Claiming --------------------------------------------------------------------------------------------------------
@@ -118,6 +120,13 @@ def test_a_refund_of_all_is_settled_everywhere_at_once(till: Till) -> None:
     assert [each["type"] for each in till.events()] == ["booking.refunded"]
 
 
+def test_a_refund_of_a_sandbox_is_settled_by_its_clock(new_world: Callable[..., World]) -> None:
+    till = Till(new_world(clock_offset=HOUR))
+    booking_id = till.with_refund()
+    till.answer(till.one(), RefundOutcome.REFUNDED)
+    assert till.refund(booking_id)["updated_at"] == NOON + HOUR
+
+
 def test_a_refund_of_a_part_leaves_both_partially_refunded(till: Till) -> None:
     world = till.world
     world.organization = replace(world.organization, refund_late_percent=50)
@@ -168,6 +177,16 @@ def test_staff_is_told_of_a_refund_that_was_refused_or_is_unclear(
     assert till.claim() == []
 
 
+def test_staff_has_a_mail_for_each_refused_refund_of_a_booking(till: Till) -> None:
+    booking_id = till.with_refund()
+    row = {str(name): value for name, value in till.refund(booking_id).items() if name != "organization_id"}
+    for number in (1, 2):
+        till.world.insert(tables.refunds, **row | {"id": tokens.new_id(), "number": number})
+    for claimed in till.claim():
+        till.answer(claimed, RefundOutcome.REFUSED)
+    assert till.staff_mail_kinds(booking_id) == ["staff_refund_refused_mail"] * 3
+
+
 def test_what_is_unknown_is_asked_again_later_and_later(till: Till) -> None:
     booking_id = till.with_refund()
     waits = []
@@ -196,7 +215,7 @@ def test_an_accepted_refund_is_looked_at_again_by_its_id(till: Till) -> None:
     booking_id = till.with_refund()
     till.answer(till.one(), RefundOutcome.ACCEPTED, reason="pending")
     assert till.refund(booking_id)["status"] == "sending"
-    till.world.clock.advance(rules.ACCEPTED_RECHECK_S * SECOND)
+    till.world.clock.advance(600 * SECOND)
     claimed = till.one()
     assert claimed.provider_refund_id == f"re_{claimed.id}"
     till.answer(claimed, RefundOutcome.REFUNDED)
@@ -276,6 +295,25 @@ def test_a_legacy_booking_without_a_customer_is_refunded_too(till: Till) -> None
 def test_what_the_key_may_not_tell_of_is_looked_for_first(age: int, attempts: int, looks: bool) -> None:
     claimed = ClaimedRefund("", "", "", "", 1, "NOK", None, attempts, NOON, NOON + age, "")
     assert claimed.look_first is looks
+
+
+# Test cards of sandboxes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("intent", "is_sandbox", "card"),
+    [
+        ("pi_test_refundFail_0190f3c2", True, SandboxCard.REFUND_FAIL),
+        ("pi_test_0190f3c2", True, None),
+        ("pi_3MtwBwLkdIwHu7ix28a3tqPa", False, None),
+    ],
+)
+def test_an_intent_of_a_sandbox_names_its_test_card(intent: str, is_sandbox: bool, card: SandboxCard | None) -> None:
+    assert (payments.is_sandbox_intent(intent), payments.sandbox_card_of(intent)) == (is_sandbox, card)
+
+
+def test_no_intent_is_none_of_a_sandbox() -> None:
+    assert payments.is_sandbox_intent(None) is False
 
 
 # Plans -----------------------------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ def test_a_code_from_before_a_rotation_is_still_taken(till: Till) -> None:
         ({"amount_minor": -1}, "amount_minor"),
         ({"amount_minor": 2**63}, "amount_minor"),
         ({"currency": "nok"}, "currency"),
-        ({"code": "SHORT"}, "code"),
+        ({"code": "SHORT67"}, "code"),
         ({"code": "  SHORT  "}, "code"),
         ({"code": "A" * 201}, "code"),
         ({"code": "GIFT\x00ABCD"}, "code"),
@@ -107,6 +107,11 @@ def test_an_invalid_field_is_refused_by_its_name(till: Till, wrong: dict[str, An
         till.issue(**{"amount_minor": 50_000} | wrong)
     assert [detail.field for detail in refused.value.details] == [field]
     assert till.world.rows(tables.gift_cards) == []
+
+
+@pytest.mark.parametrize("code", ["SHORTEST", "A" * 200])
+def test_a_code_has_8_to_200_characters(till: Till, code: str) -> None:
+    assert till.issue(code=code)[1] == code
 
 
 @pytest.mark.parametrize("amount_minor", [1, 2**63 - 1])
