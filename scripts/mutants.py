@@ -188,11 +188,13 @@ def write_tests(tests: Sequence[str]) -> None:
     seconds: dict[str, float] = {}
 
     def act(session: Session, items: dict[str, pytest.Item]) -> None:
-        names, start = iter([*items, ""]), time.process_time()
+        names, start, forget = iter([*items, ""]), time.process_time(), _statements()
         measured.switch_context(next(names))
         for name in session.run([*items.values()]):
             if not session.failed:
                 seconds[name] = time.process_time() - start
+            for compiled in forget:
+                compiled.clear()
             measured.switch_context(next(names))
             session.failed, start = False, time.process_time()
 
@@ -207,6 +209,14 @@ def write_tests(tests: Sequence[str]) -> None:
         for path, by_line in lines.items()
     }
     TESTS.write_text(json.dumps({"seconds": seconds, "lines": numbered}))
+
+
+def _statements() -> list[dict[str, object]]:
+    """Return the compiled texts of all statements: a function that builds one would run in its first test alone."""
+    from booking_core.db.statements import Statement  # a former import would be another module
+
+    gc.unfreeze()  # the collection has frozen them
+    return [one._compiled for one in gc.get_objects() if type(one) is Statement]  # type: ignore[misc]
 
 
 class Reach:
@@ -243,11 +253,11 @@ class Reach:
         return self._tests[mutant]
 
     def _reached(self, mutant: Mutant) -> Set[str]:
-        """Return the tests that reach the line, or else a name that it assigns, or else the module."""
-        places = [(mutant.path, str(line)) for line in mutant.lines]
-        if self.needs_import(mutant):
-            places = [place for name in mutant.names or mutant.scope.split(".") for place in self.mentions[name]]
+        """Return the tests that reach the line of a function, or else a name that it assigns, or else the module."""
+        names = mutant.names or mutant.scope.split(".")
+        places = [place for name in names for place in self.mentions[name]]
         for chosen in (
+            [] if mutant.names else [(mutant.path, str(line)) for line in mutant.lines],
             [place for place in places if place[0] == mutant.path],
             places,
             [(mutant.path, line) for line in self.lines.get(mutant.path, ())],
