@@ -1,6 +1,5 @@
 """Holds over HTTP: seats that are kept for some minutes, and bookings that take them over."""
 
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 from support.api.api import Api, booking_body, error_of
 from support.api.refusals import conflict_reason, invalid_field, reason_of
 from support.world.operations import Operations
-from support.world.world import DAY, NOON, World
+from support.world.world import DAY, NOON
 
 from booking_core.base.clock import MINUTE, SECOND
 from booking_core.db import tables
@@ -87,19 +86,6 @@ def test_a_field_out_of_its_bounds_is_refused(api: Api, departure: str, field: s
     for value in values:
         body = {"experience_date_id": departure, "seats": 2} | {field: value}
         assert (value, invalid_field(api.post("/holds", body))) == (value, field)
-
-
-def test_an_organization_has_a_bound_of_live_holds(api: Api, world: World) -> None:
-    departure = world.departure(world.experience(), seats=1000)
-    at = world.clock()
-    for _ in range(199):
-        world.insert(tables.holds, departure_id=departure, seats=1, expires_at=at + MINUTE, created_at=at)
-    last = held(api, departure, 1)
-    assert conflict_reason(hold(api, departure, 1)) == "hold_limit_reached"
-    api.call("DELETE", f"/holds/{last}")
-    assert hold(api, departure, 1).status_code == 201
-    world.clock.advance(MINUTE)
-    assert hold(api, departure, 1).status_code == 201
 
 
 # For a party, and extended ------------------------------------------------------------------------------------------
@@ -216,25 +202,6 @@ def test_a_hold_that_is_over_or_elsewhere_is_refused_with_its_reason(api: Api, d
     assert (error_of(unknown), reason_of(unknown)) == ((404, "not_found"), "unknown_hold")
     again = api.book(departure, hold_id=expired, key=f"late-{expired}")
     assert (again.json(), again.headers["Idempotent-Replayed"]) == (answers[expired].json(), "true")
-    assert api.world.examine() == []
-
-
-def test_a_hold_that_is_booked_by_many_at_once_is_booked_once(api: Api, departure: str) -> None:
-    body = booking_body(departure, count=5, hold_id=held(api, departure, 5))
-    with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(lambda n: api.post("/bookings", body, key=f"racing-{n:03}"), range(8)))
-    assert sorted(each.status_code for each in answers) == [201] + [409] * 7
-    assert {reason_of(each) for each in answers if each.status_code == 409} == {"hold_booked"}
-    assert left(api, departure) == 0
-    assert api.world.examine() == []
-
-
-def test_holds_of_a_sold_out_departure_are_all_booked_at_once(api: Api, departure: str) -> None:
-    holds = [held(api, departure, 1) for _ in range(5)]
-    bodies = [booking_body(departure, count=1, hold_id=each) for each in holds] + [booking_body(departure)] * 3
-    with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(lambda one: api.post("/bookings", one), bodies))
-    assert [each.status_code for each in answers] == [201] * 5 + [409] * 3
     assert api.world.examine() == []
 
 

@@ -81,16 +81,6 @@ def test_two_keys_on_one_request_are_refused(api: Api, departure: str) -> None:
 # Replay ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_retry_gets_the_first_answer_byte_for_byte(api: Api, departure: str) -> None:
-    first = api.book(departure, key="retry-me-1", note="Window seats, please")
-    assert first.status_code == 201
-    for _ in range(3):
-        assert_replay(api.book(departure, key="retry-me-1", note="Window seats, please"), first)
-    assert len(api.world.rows(tables.bookings)) == 1
-    assert api.event_types() == ["customer.created", "booking.created", "booking.confirmed"]
-    assert api.world.examine() == []
-
-
 def test_white_space_and_the_order_of_fields_do_not_matter(api: Api, departure: str) -> None:
     body = booking_body(departure)
     first = api.post("/bookings", body, key="canonical-1")
@@ -188,13 +178,6 @@ def test_a_used_key_with_another_body_is_refused_without_storing_it(api: Api, de
     assert len({refusal.json()["request_id"] for refusal in refusals}) == 3
     assert_replay(api.book(departure, key="reused-key"), first)
     assert len(api.world.rows(tables.bookings)) == 1
-
-
-def test_a_key_belongs_to_one_path(api: Api, departure: str) -> None:
-    booking, other = (api.book(departure).json() for _ in range(2))
-    api.cancel(booking["id"], key="path-key")
-    assert error_of(api.cancel(other["id"], key="path-key")) == (422, "idempotency_key_reused")
-    assert api.get(f"/bookings/{other['id']}").json()["status"] == "confirmed"
 
 
 def test_two_api_keys_of_one_organization_share_their_idempotency_keys(api: Api, departure: str) -> None:

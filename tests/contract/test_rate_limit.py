@@ -12,7 +12,7 @@ from support.api.refusals import Answered, nothing_changes, refused
 from support.world.world import World
 
 from booking_core.base import tokens
-from booking_core.base.settings import RateLimit, Settings
+from booking_core.base.settings import RateLimit
 from booking_core.db import tables
 from booking_core.organizations import keys
 from booking_server.execution.rate_limit import ANONYMOUS, LOOK_UPS, LOOK_UPS_RESERVED, MemoryLimiter
@@ -278,12 +278,3 @@ def test_the_reset_is_a_time_on_the_clock(limited_app: TestClient, world: World)
     limited_app.app.state.service.authenticator.limiter = MemoryLimiter()  # type: ignore[attr-defined]
     _, _, reset = reading(Api(limited_app, world).get("/me"))
     assert time.time() < reset <= time.time() + 21
-
-
-@pytest.mark.parametrize(
-    ("text", "limit"),
-    [("600/60", RateLimit(600, 60)), ("off", None), ("0", None), ("0/60", None), ("", RateLimit(600, 60))],
-    ids=str,
-)
-def test_the_limit_is_a_setting(text: str, limit: RateLimit | None) -> None:
-    assert Settings.from_environment({"BOOKING_RATE_LIMIT": text}).rate_limit == limit

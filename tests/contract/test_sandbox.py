@@ -99,12 +99,6 @@ def test_the_clock_goes_as_far_ahead_as_it_may_and_no_further(sandbox: Api) -> N
     assert advance(sandbox, seconds=60).json()["offset_seconds"] == AHEAD_S
 
 
-def test_an_advance_with_the_same_key_moves_the_clock_once(sandbox: Api) -> None:
-    first, second = (sandbox.post("/sandbox/clock/advance", {"seconds": 60}, key="advance-once") for _ in range(2))
-    assert first.json() == second.json()
-    assert sandbox.get("/sandbox/clock").json()["offset_seconds"] == 60
-
-
 def test_a_live_organization_has_no_clock_to_move_and_no_captured_mails(api: Api) -> None:
     with nothing_changes(api.world, leaving_out=("idempotency",)):  # refusals are kept for their keys
         for refused in (
@@ -173,13 +167,6 @@ def test_a_checkout_of_a_sandbox_has_an_intent_without_stripe(sandbox: Api) -> N
         assert pay(sandbox, shown["id"]).json()["status"] == "succeeded"
         assert ledger.requests == []
     assert sandbox.world.examine() == []
-
-
-def test_a_repeated_checkout_of_a_sandbox_has_the_same_secret(sandbox: Api) -> None:
-    body = checkout_body(sandbox.world.departure(sandbox.world.experience(), starts_at=NOON + DAY), 1)
-    first, second = (sandbox.post("/checkouts", body, key="a-checkout-twice") for _ in range(2))
-    assert first.content == second.content
-    assert len(sandbox.world.rows(tables.bookings)) == 1
 
 
 def test_a_declined_card_leaves_the_checkout_open_for_another_card(sandbox: Api) -> None:

@@ -186,15 +186,6 @@ def test_a_cursor_belongs_to_its_filters(api: Api, path: str, issued: dict[str, 
     assert invalid_field(api.get(path, **used, starting_after=cursor)) == "starting_after"
 
 
-def test_one_idempotency_key_serves_each_organization_by_itself(api: Api, theirs: Api) -> None:
-    departures = [(one, one.world.departure(one.world.experience())) for one in (api, theirs)]
-    answers = [one.book(departure, key="the-same-key-for-both") for one, departure in departures]
-    assert [answer.status_code for answer in answers] == [201, 201]
-    assert all("idempotent-replayed" not in answer.headers for answer in answers)
-    assert [answer.json()["booking_number"] for answer in answers] == [1, 1]
-    assert answers[0].json()["id"] != answers[1].json()["id"]
-
-
 @pytest.mark.usefixtures("postgresql_only")
 def test_a_booking_of_another_organization_is_not_locked(api: Api, theirs: Api, shared_database_url: str) -> None:
     """It is answered at once while its row is locked: a lock would wait, and another organization would notice."""

@@ -7,7 +7,6 @@ six attempts, no accepted delivery is lost, and only a kill sends a request twic
 import itertools
 import os
 import random
-import subprocess
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,7 +39,6 @@ from support.receivers.receivers import (
     wait_until,
     workers,
 )
-from support.serving import components
 from support.serving.servers import Service, new_world
 from support.world.hooks import Hooks
 from support.world.world import World
@@ -284,7 +282,6 @@ def check_against_rows(world: World, endpoint: str, receiver: Receiver) -> int:
 # One receiver does not suffer from the others --------------------------------------------------------------------
 
 HANGS_FOR_S = 60
-HANGING = 9
 HANGING_ELSEWHERE = 50
 BOOKINGS = int(os.environ.get("BOOKING_TEST_BOOKINGS", "40"))
 WITH_WORKER = "booking_server.app:create_app_with_worker"
@@ -341,19 +338,6 @@ def booking_of(receipt: Receipt) -> str:
     return str(orjson.loads(receipt.body)["data"]["object"]["id"])
 
 
-@pytest.mark.exhaustive(but="postgresql")
-def test_a_healthy_receiver_gets_everything_while_nine_others_hang(fresh_database_url: str, tmp_path: Path) -> None:
-    settings = {"BOOKING_WEBHOOK_DEADLINE": str(HANGS_FOR_S)}  # nobody is known to be slow before the end
-    with Receivers() as receivers, serving(fresh_database_url, tmp_path, **settings) as service:
-        hanging = [receivers.open(lambda _: hang) for _ in range(HANGING)]
-        healthy = receivers.open()
-        for receiver in (*hanging, healthy):
-            service.endpoint(receiver)
-        book_and_wait(service, healthy)
-        assert all(receiver.hanging > 0 for receiver in hanging)
-        assert {attempt["error"] for attempt in service.world.rows(tables.attempts)} == {None}
-
-
 @pytest.mark.exhaustive(but="sqlite")
 def test_a_healthy_receiver_gets_everything_while_fifty_of_others_hang(fresh_database_url: str, tmp_path: Path) -> None:
     with Receivers() as receivers:
@@ -391,26 +375,6 @@ def test_what_a_delivery_tells_of_is_there_when_its_receiver_asks(fresh_database
 # Secrets ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def rotated(
-    backend: str, new_database_url: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, str, list[Receipt]]:
-    """Two secrets, and deliveries before, during and after their overlap."""
-    url = new_database_url(backend)
-    with Receivers() as receivers, serving(url, tmp_path_factory.mktemp("rotated")) as service:
-        receiver, departure = receivers.open(), service.departure()
-        endpoint = service.endpoint(receiver)
-        service.book(departure)
-        receiver.wait_for(1)
-        new = service.post(f"/webhooks/{endpoint['id']}/rotate-secret", {"overlap_seconds": 3600}, status=200)["secret"]
-        service.book(departure)
-        receiver.wait_for(2)
-        run(url, "UPDATE webhook_secrets SET expires_at = 1 WHERE expires_at IS NOT NULL")  # the overlap has ended
-        service.book(departure)
-        receiver.wait_for(3)
-        return endpoint["secret"], new, receiver.receipts
-
-
 def by_webhook_verify(receipt: Receipt, secret: str) -> bool:
     return webhook_verify.is_valid(receipt.body, receipt.headers, secret, now=receipt.at)
 
@@ -423,45 +387,22 @@ def by_standardwebhooks(receipt: Receipt, secret: str) -> bool:
     return True
 
 
-def by_openssl(receipt: Receipt, secret: str) -> bool:
-    command = ["openssl", "dgst", "-sha256", "-mac", "HMAC", "-macopt", f"key:{secret}"]
-    digest = output_of(command, signed_text(receipt)).split()[-1]
-    return digest in signatures(receipt)
-
-
-def by_node(receipt: Receipt, secret: str) -> bool:
-    script = """
-        const text = require("fs").readFileSync(0);
-        process.stdout.write(require("crypto").createHmac("sha256", process.argv[1]).update(text).digest("hex"));
-    """
-    return output_of(["node", "-e", script, secret], signed_text(receipt)) in signatures(receipt)
-
-
-def output_of(command: Sequence[str], given: bytes) -> str:
-    path = components.program(command[0], {"node": "nodejs"}.get(command[0], command[0]))
-    return subprocess.run(
-        [path, *command[1:]], input=given, capture_output=True, check=True, timeout=60
-    ).stdout.decode()
-
-
-def signed_text(receipt: Receipt) -> bytes:
-    timestamp = receipt.headers["svc-signature"].split(",")[0].removeprefix("t=")
-    return timestamp.encode() + b"." + receipt.body
-
-
-def signatures(receipt: Receipt) -> list[str]:
-    return [part.removeprefix("v1=") for part in receipt.headers["svc-signature"].split(",")[1:]]
-
-
 @pytest.mark.exhaustive(but="sqlite")
-@pytest.mark.parametrize("verifies", [by_webhook_verify, by_standardwebhooks, by_openssl, by_node])
-def test_a_rotation_is_seen_by_every_verifier(
-    rotated: tuple[str, str, list[Receipt]], verifies: Callable[[Receipt, str], bool]
-) -> None:
-    old, new, stages = rotated
-    assert [verifies(receipt, old) for receipt in stages] == [True, True, False]
-    assert [verifies(receipt, new) for receipt in stages] == [False, True, True]
-
-
-def test_a_delivery_bears_one_signature_for_each_live_secret(rotated: tuple[str, str, list[Receipt]]) -> None:
-    assert [len(signatures(receipt)) for receipt in rotated[2]] == [1, 2, 1]
+def test_a_rotation_is_seen_by_every_verifier(fresh_database_url: str, tmp_path: Path) -> None:
+    """Deliveries come before, during and after the overlap of two secrets."""
+    with Receivers() as receivers, serving(fresh_database_url, tmp_path) as service:
+        receiver, departure = receivers.open(), service.departure()
+        endpoint = service.endpoint(receiver)
+        service.book(departure)
+        receiver.wait_for(1)
+        rotation = {"overlap_seconds": 3600}
+        new = service.post(f"/webhooks/{endpoint['id']}/rotate-secret", rotation, status=200)["secret"]
+        service.book(departure)
+        receiver.wait_for(2)
+        run(fresh_database_url, "UPDATE webhook_secrets SET expires_at = 1 WHERE expires_at IS NOT NULL")
+        service.book(departure)
+        receiver.wait_for(3)
+    for verifies in (by_webhook_verify, by_standardwebhooks):
+        assert [verifies(receipt, endpoint["secret"]) for receipt in receiver.receipts] == [True, True, False]
+        assert [verifies(receipt, new) for receipt in receiver.receipts] == [False, True, True]
+    assert [receipt.headers["svc-signature"].count("v1=") for receipt in receiver.receipts] == [1, 2, 1]

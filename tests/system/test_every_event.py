@@ -107,28 +107,6 @@ def test_every_type_source_and_reason_comes_about_with_its_fields(ops: Operation
     assert ops.world.examine() == []
 
 
-def test_the_extra_fields_say_what_happened(ops: Operations, api: Api) -> None:
-    everything_happens(ops, api)
-    (moved,) = (each["data"] for each in ops.events() if each["type"] == "booking.rescheduled")
-    first = next(each for each in ops.events() if each["type"] == "booking.created")["data"]["object"]["departure"]
-    assert moved["previous_departure"] == {"id": first["id"], "starts_at": first["starts_at"]}
-    assert moved["object"]["departure"]["id"] != first["id"]
-    (redeemed,) = (each["data"] for each in ops.events() if each["type"] == "gift_card.redeemed")
-    assert redeemed["redeemed_amount"] == NOK_89000
-    assert redeemed["object"]["balance"] == {"amount_minor": 0, "currency": "NOK"}
-    assert ops.booking(redeemed["booking_id"])["source"] == "online"
-
-
-def test_the_events_of_a_booking_follow_its_life(ops: Operations, api: Api) -> None:
-    everything_happens(ops, api)
-    order = [f"booking.{end}" for end in ("created", "confirmed", "updated", "rescheduled", "cancelled", "refunded")]
-    for row in ops.world.rows(tables.bookings):
-        types = ops.event_types(row["id"])
-        assert types == [kind for kind in order if kind in types]
-        assert ("booking.confirmed" in types) == (row["confirmed_at"] is not None)
-        assert ("booking.cancelled" in types) == (row["status"] == "cancelled")
-
-
 def test_the_feed_and_the_deliveries_say_the_same_in_the_same_bytes(ops: Operations, api: Api) -> None:
     """A `ping` comes from the test of its endpoint, and from nowhere else."""
     hooks = Hooks(ops.world)

@@ -178,15 +178,6 @@ def test_a_service_with_another_key_says_so_and_does_not_start(installed: Instal
 
 
 @pytest.mark.exhaustive(but="sqlite")
-def test_a_key_that_is_dropped_too_early_is_missed_at_the_start(installed: Installation) -> None:
-    with installed.serving(f"{B},{A}") as (client, _):
-        assert installed.book(client, "after-the-rotation").status_code == 201
-    assert installed.run(B, "doctor").returncode == 2
-    with installed.serving(f"{B},{A}") as (client, _):
-        installed.assert_all_works(client)
-
-
-@pytest.mark.exhaustive(but="sqlite")
 def test_who_has_lost_the_key_can_go_on_without(installed: Installation) -> None:
     with installed.serving(C, BOOKING_SECRET_KEY_CHECK="warn") as (client, log):
         assert client.get(f"/manage/{installed.sealed.token}").status_code == 404

@@ -1,9 +1,10 @@
-"""Everything that guests, staff, Stripe, the clock and the worker do with a few seats, in random order and from several
-threads: in the end seats, money, gift cards, events and bookings agree.
+"""Everything that guests, staff, Stripe, the clock and the worker do with money, in random order and from several
+threads: in the end charges, refunds, gift cards, events and bookings agree, and the doctor finds nothing.
 
-Webhooks are lost, doubled, late and reordered, and workers die. Each run draws its steps from a seed.
-BOOKING_TEST_MONEY draws from more seeds than a run of every day, BOOKING_TEST_MONEY_FROM begins at another one, and
-BOOKING_TEST_MONEY_STEPS takes more steps: 200 find what 40 leave.
+Webhooks are lost, doubled, late and reordered, and workers die. What concerns seats alone is in `test_state_machine`.
+
+Each run draws its steps from a seed. BOOKING_TEST_MONEY draws from more seeds than a run of every day,
+BOOKING_TEST_MONEY_FROM begins at another one, and BOOKING_TEST_MONEY_STEPS takes more steps: 200 find what 40 leave.
 """
 
 import asyncio
@@ -30,7 +31,6 @@ from booking_core.base.clock import HOUR, MINUTE
 from booking_core.base.errors import BookingError, Unavailable
 from booking_core.db import tables
 from booking_core.models.bookings import CancelReason
-from booking_core.payments import gift_cards
 from booking_server.adapters.stripe_intents import StripeIntents
 from booking_server.worker.jobs.payments import PaymentCheckJob
 
@@ -69,7 +69,6 @@ class Market:
         self.intents: dict[str, str] = {}
         """The intent of each checkout, by booking."""
         self.bookings: list[str] = []
-        self.holds: list[tuple[str, str, int]] = []
         self.disputed: dict[str, str] = {}
         """The last status of the dispute of an intent."""
         self.by_hand: Counter[str] = Counter()
@@ -120,22 +119,6 @@ class Market:
 
     # Guests ----------------------------------------------------------------------------------------------------
 
-    def hold(self, chance: random.Random) -> None:
-        departure, seats = chance.choice(self.departures), chance.choice([1, 2, 3])
-        body = {"experience_date_id": departure, "seats": seats, "expires_in_seconds": chance.choice([60, 600, 1800])}
-        response = self.note("hold", self.api.post("/holds", body))
-        if response.status_code == 201:
-            self.holds.append((response.json()["id"], departure, seats))
-
-    def release(self, chance: random.Random) -> None:
-        if self.holds:
-            self.note("release", self.api.call("DELETE", f"/holds/{chance.choice(self.holds)[0]}"))
-
-    def quote(self, chance: random.Random) -> None:
-        guests = [{"tier_id": chance.choice(["adult", "family", "adult"]), "count": chance.choice([1, 2, 9])}]
-        body = {"experience_date_id": chance.choice(self.departures), "guests": guests}
-        self.note("quote", self.api.call("POST", "/bookings/quote", json=body))
-
     def book(self, chance: random.Random) -> None:
         payment = chance.choice(["pay_on_site", "invoice", "external_paid"])
         body = self._order(chance) | {"payment": payment}
@@ -157,11 +140,7 @@ class Market:
             self.intents[shown["id"]] = shown["payment"]["intent_id"]
 
     def _order(self, chance: random.Random) -> Row:
-        own = chance.choice(self.holds) if self.holds and chance.random() < 0.5 else None
-        departure = own[1] if own else chance.choice(self.departures)
-        body = checkout_body(departure, chance.choice([1, 1, 2, 3]))
-        if own:
-            body["hold_id"] = own[0]
+        body = checkout_body(chance.choice(self.departures), chance.choice([1, 1, 2, 3]))
         if chance.random() < 0.3:
             body["add_ons"] = [{"id": "drysuit", "count": chance.choice([1, 2])}]
         return body
@@ -191,11 +170,6 @@ class Market:
             body = {"refund": chance.choice(["auto", "auto", "none"])}
             self.note("cancel", self.api.post(f"/bookings/{booking_id}/cancel", body))
 
-    def attend(self, chance: random.Random) -> None:
-        if booking_id := self.any_booking(chance):
-            verb, undo = chance.choice(["check-in", "no-show"]), chance.choice([True, True, False])
-            self.note("attend", self.api.post(f"/bookings/{booking_id}/{verb}", {"undo": undo}))
-
     # Staff -----------------------------------------------------------------------------------------------------
 
     def cancel_by_staff(self, chance: random.Random) -> None:
@@ -208,22 +182,11 @@ class Market:
         if booking_id := self.any_booking(chance):
             self.staff("confirm", self.ops.confirm, booking_id)
 
-    def close_or_reopen(self, chance: random.Random) -> None:
-        verb = chance.choice([self.ops.close, self.ops.reopen, self.ops.reopen])
-        self.staff("close or reopen", verb, chance.choice(self.departures))
-
-    def set_seats(self, chance: random.Random) -> None:
-        self.staff("set seats", self.ops.set_seats, chance.choice(self.departures), chance.choice([4, 5, 8]))
-
     def cancel_departure(self, chance: random.Random) -> None:
         """Cancel a departure, and open another one for guests to come."""
         number = chance.randrange(len(self.departures))
         self.staff("cancel departure", self.ops.cancel_departure, self.departures[number])
         self.departures[number] = self.open_departure(chance.choice(SEATS))
-
-    def switch_card(self, chance: random.Random) -> None:
-        card, verb = chance.choice(self.cards)[0], chance.choice([gift_cards.deactivate, *[gift_cards.reactivate] * 2])
-        self.staff("switch card", self.ops.act, lambda tx, actor: verb(tx, actor, card))
 
     def record_payment(self, chance: random.Random) -> None:
         if booking_id := self.any_booking(chance):
@@ -369,9 +332,8 @@ class Market:
 
 
 WEIGHTS = {
-    Market.hold: 5, Market.release: 1, Market.quote: 1, Market.book: 6, Market.check_out: 10, Market.change_party: 8,
-    Market.move: 4, Market.cancel: 4, Market.attend: 2, Market.cancel_by_staff: 2, Market.confirm: 1,
-    Market.close_or_reopen: 1, Market.set_seats: 1, Market.cancel_departure: 1, Market.switch_card: 1,
+    Market.book: 6, Market.check_out: 10, Market.change_party: 8, Market.move: 4, Market.cancel: 4,
+    Market.cancel_by_staff: 2, Market.confirm: 1, Market.cancel_departure: 1,
     Market.record_payment: 4, Market.void_payment: 1, Market.settle_refund: 2, Market.record_refund: 1,
     Market.reopen_refund: 2, Market.pay: 12, Market.refund_at_the_dashboard: 4, Market.dispute: 1,
     Market.refuse_refunds: 2, Market.deliver: 8, Market.wait: 6, Market.wait_long: 1, Market.work: 6,
@@ -422,30 +384,9 @@ def test_each_checkout_ends_with_its_money_whatever_webhooks_and_workers_do(
 
 
 def agrees(market: Market) -> None:
-    seats_agree(market)
-    gift_cards_agree(market)
     money_agrees(market)
     events_agree(market)
     assert market.world.examine() == []
-
-
-def seats_agree(market: Market) -> None:
-    taken: Counter[str] = Counter()
-    for row in market.world.rows(tables.bookings):
-        if row["status"] != "cancelled":
-            taken[row["departure_id"]] += row["seats"]
-    for row in market.world.rows(tables.departures):
-        assert row["seats_taken"] == taken[row["id"]] <= row["seats_ceiling"]
-
-
-def gift_cards_agree(market: Market) -> None:
-    spent = sum(row["gift_card_minor"] for row in market.world.rows(tables.bookings) if row["status"] != "cancelled")
-    balances = {row["id"]: row["balance_minor"] for row in market.world.rows(tables.gift_cards)}
-    assert sum(balances.values()) + spent == FACE * len(balances)
-    assert all(0 <= balance <= FACE for balance in balances.values())
-    for card_id, balance in balances.items():
-        moves = market.api.get(f"/gift-cards/{card_id}/transactions", limit=100).json()["data"]
-        assert sum(each["amount"]["amount_minor"] for each in moves) == balance
 
 
 def money_agrees(market: Market) -> None:

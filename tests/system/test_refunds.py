@@ -136,20 +136,3 @@ def test_the_worker_command_refunds_through_stripe(shop: Shop, tmp_path: Path) -
         assert worker.stop() == ExitCode.OK
         assert KEY not in worker.log
     each_was_refunded_once(shop, made)
-
-
-def test_without_a_stripe_key_the_worker_command_leaves_refunds_to_staff(shop: Shop, tmp_path: Path) -> None:
-    made = [shop.sell(number) for number in range(3)]
-    url = shop.world.database.url.render_as_string(hide_password=False)
-    with workers(url, tmp_path) as (worker,):
-        worker.start().wait_until_it_runs()
-        for booking_id in made:
-            with_retries(shop.cancel, booking_id)
-        wait_until(lambda: shop.statuses() == {"needs_review": 3}, "every refund waits for staff")
-        assert worker.stop() == ExitCode.OK
-    assert shop.made() == 0
-    reviewed = [
-        row["subject_id"] for row in shop.world.rows(tables.effects) if row["kind"] == "staff_refund_review_mail"
-    ]
-    assert sorted(reviewed) == sorted(made)
-    assert {row["payment_status"] for row in shop.world.rows(tables.bookings)} == {"paid"}

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Any
 
 import pytest
 from support.api.api import booking_body
@@ -12,7 +11,7 @@ from support.databases.databases import drop_check
 from support.serving.servers import Answer, Line, Service, at_once, new_world, posting, served_in_process
 from support.world.world import World
 
-from booking_core.base.clock import DAY, to_datetime
+from booking_core.base.clock import to_datetime
 from booking_core.catalogue import departures
 from booking_core.db import tables
 from booking_server import app
@@ -77,8 +76,8 @@ def seats_sold(purchases: Sequence[Purchase]) -> int:
     return sum(purchase.party for purchase in purchases if purchase.answer.status == 201)
 
 
-@pytest.mark.parametrize("seats", [50, 7, 1])
-def test_of_200_buyers_exactly_as_many_succeed_as_there_are_seats(service: Service, seats: int) -> None:
+def test_of_200_buyers_exactly_as_many_succeed_as_there_are_seats(service: Service) -> None:
+    seats = 7
     with new_world(service.url) as world:
         departure = world.departure(world.experience(), seats=seats)
         purchases = buy(service.ports, world.key(), departure, [1] * BUYERS)
@@ -172,33 +171,6 @@ def test_only_its_hold_books_a_held_seat_and_anybody_a_released(service: Service
         assert {each.status for each in others} <= {201, 409}
         assert 10 <= number_of(others, 201) <= 20
         assert world.row(tables.departures, departure)["seats_taken"] == 10 + number_of(others, 201)
-        assert world.examine() == []
-
-
-def test_concurrent_moves_quotes_and_bookings_never_oversell(service: Service) -> None:
-    """Thirty bookings want to move where fifty buyers book, thirty others want their seats, twenty only request a
-    preview."""
-    with new_world(service.url) as world:
-        experience, key = world.experience(), world.key()
-        left = world.departure(experience, seats=35)
-        wanted = world.departure(experience, seats=30, starts_at=world.clock() + 3 * DAY)
-        stay, go = booking_body(left), booking_body(wanted)
-        made = at_once(service.ports, key, [posting("/bookings", stay, f"rush-move-{n:02}") for n in range(30)])
-        requests: list[tuple[str, Any]] = [
-            *((f"/bookings/{each.json()['id']}/reschedule", {"departure_id": wanted}) for each in made),
-            *[("/bookings", go)] * 50,
-            *[("/bookings", stay)] * 30,
-            *[("/bookings/quote", {"experience_date_id": wanted, "guests": go["guests"]})] * 20,
-        ]
-        asks = [posting(*request, f"rush-moving-{number:03}") for number, request in enumerate(requests)]
-        answers = at_once(service.ports, key, asks)
-        moved, bought, bought_instead, quoted = answers[:30], answers[30:80], answers[80:110], answers[110:]
-        assert {each.status for each in moved} <= {200, 409}
-        assert {each.status for each in (*bought, *bought_instead)} <= {201, 409}
-        assert {each.status for each in quoted} == {200}
-        moves, sales, others = number_of(moved, 200), number_of(bought, 201), number_of(bought_instead, 201)
-        assert world.row(tables.departures, wanted)["seats_taken"] == moves + sales == 30
-        assert world.row(tables.departures, left)["seats_taken"] == 30 - moves + others <= 35
         assert world.examine() == []
 
 

@@ -44,18 +44,6 @@ def test_twenty_bookings_at_once_with_one_key_are_one_booking(service: Service) 
         assert world.examine() == []
 
 
-def test_twenty_cancellations_at_once_with_twenty_keys_cancel_once(service: Service) -> None:
-    with new_world(service.url) as world:
-        key, departure = world.key(), world.departure(world.experience(), seats=100)
-        (booked,) = at_once(service.ports, key, [posting("/bookings", booking_body(departure), "the-booking")])
-        path = f"/bookings/{booked.json()['id']}/cancel"
-        answers = at_once(service.ports, key, [posting(path, {}, f"each-its-own-{n}") for n in range(COPIES)])
-        assert {(answer.status, answer.body) for answer in answers} == {(200, answers[0].body)}
-        assert Counter(event["type"] for event in world.rows(tables.events))["booking.cancelled"] == 1
-        assert world.row(tables.departures, departure)["seats_taken"] == 0
-        assert world.examine() == []
-
-
 def test_twenty_concurrent_creations_of_one_customer_make_one(service: Service) -> None:
     with new_world(service.url) as world:
         asks = [posting("/customers", ADA, f"customer-{number}") for number in range(COPIES)]

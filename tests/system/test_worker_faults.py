@@ -132,44 +132,6 @@ def test_deliveries_of_a_killed_worker_repeat_with_their_event_ids(setup: Setup,
     assert LEASE_S * SECOND <= after - before <= RECLAIMED_WITHIN_S * SECOND
 
 
-@pytest.mark.exhaustive(but="sqlite")
-def test_a_delivery_that_kills_every_worker_is_parked_alone(fresh_database_url: str, tmp_path: Path) -> None:
-    settings = DEADLINE | {"BOOKING_WEBHOOK_WAITS": "600,600,600,600,600"}
-    with (
-        Receivers() as receivers,
-        new_world(fresh_database_url) as world,
-        workers(fresh_database_url, tmp_path, 1, **settings) as (worker,),
-    ):
-        receiver, hooks = receivers.open(), Hooks(world)
-        hooks.endpoint(url=receiver.url)
-        (poison,) = hooks.publish()
-
-        def fall(_: Receipt) -> Answer:
-            worker.kill()
-            return hang
-
-        receiver.choose = lambda receipt: fall(receipt) if receipt.event_id == poison else OK
-        for deaths in (1, 2, 3):
-            worker.start()
-            receiver.wait_for(deaths)
-            worker.wait_until_it_ends()
-            lease_has_passed(hooks)
-        others = hooks.publish(times=5)
-        worker.start()
-
-        def of(event: str) -> dict[str, Any]:
-            return next(row for row in hooks.deliveries() if row["event_id"] == event)
-
-        wait_until(lambda: of(poison)["attempt_count"] == 1, "three losses count as a failure")
-        wait_until(lambda: all(of(event)["attempt_count"] for event in others), "the others are sent")
-        parked = of(poison)
-        assert (parked["status"], parked["lost_leases"]) == ("queued", 0)
-        assert parked["next_attempt_at"] >= parked["updated_at"] + 600 * SECOND
-        lost = [outcome(row) for row in hooks.attempts() if row["delivery_id"] == parked["id"]]
-        assert lost == ["lost"] * 3
-        assert [receipt.event_id for receipt in receiver.receipts].count(poison) == 3
-
-
 # Stops -----------------------------------------------------------------------------------------------------------
 
 
@@ -198,62 +160,6 @@ def test_a_worker_that_is_asked_twice_finishes_nothing_more(setup: Setup) -> Non
     assert setup.outcomes() == ["lost"]
 
 
-@pytest.mark.exhaustive(but="well")
-@on_postgresql
-@with_short_leases
-@pytest.mark.parametrize("ends", ["well", "badly"])
-def test_a_worker_that_overslept_its_lease_changes_only_its_log_line(setup: Setup, ends: str) -> None:
-    held, let_go = setup.receivers.holding()
-    asleep, awake = setup.workers
-
-    def fall_asleep(_: Receipt) -> Answer:
-        setup.receiver.choose = in_turn()
-        asleep.signal(signal.SIGSTOP)
-        return held if ends == "well" else hang
-
-    setup.receiver.choose = fall_asleep
-    setup.hooks.publish()
-    asleep.start()
-    setup.receiver.wait_for(1)
-    lease_has_passed(setup.hooks)
-    awake.start()
-    wait_until(setup.is_over, "the other worker delivers it")
-    settled = setup.delivery()
-    let_go()
-    asleep.signal(signal.SIGCONT)
-    wait_until(lambda: "lost" not in setup.outcomes(), "the sleeper writes down what became of its attempt")
-    assert asleep.stop() == ExitCode.OK
-    assert setup.delivery() == settled
-    assert (settled["status"], settled["attempt_count"]) == ("succeeded", 1)
-    assert len(setup.outcomes()) == 2
-    assert setup.outcomes()[1] == "ok"
-
-
-# Changes while something is being sent ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("change", ["disable", "delete"])
-def test_an_endpoint_that_is_switched_off_while_something_is_sent_to_it(setup: Setup, change: str) -> None:
-    hooks, endpoint = setup.hooks, setup.endpoint
-    held, let_go = setup.receivers.holding()
-    setup.receiver.choose = in_turn(held)
-    card = hooks.publish()[0]
-    worker = setup.workers[0].start()
-    setup.receiver.wait_for(1)
-    hooks.disable(endpoint) if change == "disable" else hooks.delete(endpoint)
-    later = hooks.publish() if change == "disable" else []
-    let_go()
-    wait_until(lambda: setup.outcomes() == ["ok"], "the attempt is written down")
-    assert worker.stop() == ExitCode.OK
-    by_event = {row["event_id"]: row for row in hooks.deliveries()}
-    assert by_event[card]["status"] == "succeeded"
-    for event in later:
-        assert (by_event[event]["status"], by_event[event]["failure_reason"]) == ("failed", "endpoint_disabled")
-    assert len(setup.receiver.receipts) == 1
-    if change == "disable":
-        assert hooks.row(endpoint)["status"] == "disabled"
-
-
 # More than one worker --------------------------------------------------------------------------------------------
 
 
@@ -272,17 +178,6 @@ def test_a_second_worker_is_refused_beside_sqlite_and_welcome_beside_postgresql(
     setup.receiver.wait_for(1)
     assert first.stop() == ExitCode.OK
     assert setup.delivery()["status"] == "succeeded"
-
-
-@on_postgresql
-def test_two_workers_share_what_is_due_and_send_nothing_twice(setup: Setup) -> None:
-    for worker in [worker.start() for worker in setup.workers]:
-        worker.wait_until_it_runs()
-    events = [event for _ in range(10) for event in setup.hooks.publish(times=20)]
-    wait_until(setup.is_over, "all are delivered")
-    assert sorted(receipt.event_id for receipt in setup.receiver.receipts) == sorted(events)
-    assert [worker.stop() for worker in setup.workers] == [ExitCode.OK, ExitCode.OK]
-    assert set(setup.outcomes()) == {"ok"}
 
 
 def test_a_worker_without_notifications_finds_due_rows(setup: Setup) -> None:

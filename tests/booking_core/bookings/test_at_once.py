@@ -169,6 +169,17 @@ def test_four_concurrent_cancellations_return_seats_and_gift_card_once(ops: Oper
     assert ops.taken(two[0]) == 0
 
 
+def test_guests_who_pay_with_one_card_at_once_take_its_amount(ops: Operations) -> None:
+    departures = [ops.world.departure(ops.world.experience(), seats=ROUNDS) for _ in range(4)]
+    for _ in range(ROUNDS // 2):
+        card_id, code = ops.issue(100_000)
+        outcomes = together(*(partial(ops.check_out, each, gift_card_code=code) for each in departures))
+        paid = [each["totals"]["gift_card"]["amount_minor"] for each in outcomes if isinstance(each, dict)]
+        assert sorted(paid) == [11_000, 89_000]
+        assert outcomes.count("validation_failed") == 2
+        assert ops.world.row(tables.gift_cards, card_id)["balance_minor"] == 0
+
+
 def test_the_last_seat_is_held_or_sold_once(ops: Operations, two: tuple[str, str]) -> None:
     for _ in range(ROUNDS // 2):
         ops.set_seats(two[0], 1)

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from support.databases import databases, due
-from support.databases.plans import plan_of
+from support.databases import due
 from support.serving.threads import together
 from support.world.money import LEASE_S, TOTAL, Till
 from support.world.world import DAY, HOUR, NOON, World
@@ -14,9 +13,8 @@ from booking_core import payments
 from booking_core.base import tokens
 from booking_core.base.clock import SECOND
 from booking_core.db import tables
-from booking_core.due_work.rows import NIL_ID
 from booking_core.models.sandbox import SandboxCard
-from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, rules, store
+from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, rules
 
 # Claiming --------------------------------------------------------------------------------------------------------
 
@@ -314,34 +312,3 @@ def test_an_intent_of_a_sandbox_names_its_test_card(intent: str, is_sandbox: boo
 
 def test_no_intent_is_none_of_a_sandbox() -> None:
     assert payments.is_sandbox_intent(None) is False
-
-
-# Plans -----------------------------------------------------------------------------------------------------------
-
-
-def test_what_is_due_is_found_among_many_that_are_settled(till: Till) -> None:
-    world = till.world
-    url = world.database.url.render_as_string(hide_password=False)
-    made = [tokens.new_id() for _ in range(3_000)]
-    of_all = {
-        "organization_id": world.org,
-        "amount_minor": 1,
-        "currency": "NOK",
-        "created_at": NOON,
-        "updated_at": NOON,
-    }
-    of_payments, of_refunds = {"payment_intent": "pi_1", "status": "paid"}, {"number": 0, "next_attempt_at": None}
-    databases.fill(url, tables.bookings, map(till.booking_row, made))
-    databases.fill(url, tables.payments, ({"id": each, "booking_id": each, **of_all, **of_payments} for each in made))
-    settled = [{"id": each, "booking_id": each, "payment_id": each, "status": "succeeded"} for each in made]
-    is_due = {"status": "requested", "next_attempt_at": NOON}
-    refunds = (of_all | of_refunds | each | (is_due if n % 100 == 0 else {}) for n, each in enumerate(settled))
-    databases.fill(url, tables.refunds, refunds)
-    databases.analyze(url)
-    with world.database.reading() as tx:
-        position = {"after_at": 0, "after_key": NIL_ID}
-        plan = plan_of(tx, store.DUE._find, organization_id=world.org, until=None, limit=16, now=NOON, **position)
-    assert "ix_refunds_due" in plan
-    assert "Seq Scan" not in plan
-    assert "SCAN" not in plan.replace("SCAN CONSTANT ROW", "")
-    assert len(till.claim(limit=100)) == 30
