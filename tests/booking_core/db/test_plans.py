@@ -497,6 +497,17 @@ def test_a_page_far_along_costs_what_the_first_one_costs(filled: Filled, name: s
     assert later.cost <= first.cost * 1.1 + 5, f"{first}\n{later}"
 
 
+@pytest.mark.parametrize("order", list(Order))
+def test_a_plan_that_few_matches_have_settled_serves_many(filled: Filled, order: Order) -> None:
+    caller, page = filled.world.caller(), PageRequest(LIMIT, order)
+    rare, frequent = NOON + 365 * DAY - 600 * SECOND, NOON
+    with explaining(filled.url, at=NOON) as plans_of:  # a connection without other plans
+        plans_of(lambda tx: bookings.find(tx, caller, page, updated_since=rare))
+        plans = plans_of(lambda tx: bookings.find(tx, caller, page, updated_since=frequent))
+    filled.check(plans, (60_000, 400))
+    assert plans[-1].rows == LIMIT + 1
+
+
 Find = Callable[[Tx, Filled, PageRequest], Any]
 CHEAP, SORTED = (18_000, 120), (50_000, 3_500)
 OTHER_LIST = (30_000, 400)
