@@ -240,8 +240,9 @@ class Reach:
                     self.mentions[word].append((path, str(number)))
 
     def needs_import(self, mutant: Mutant) -> bool:
-        """Return whether an import runs the line: then a swap of its function's code would be too late."""
-        return bool(mutant.names) or any("" in self._at(mutant.path, str(line)) for line in mutant.lines)
+        """Return whether an import runs the line: then a swap of its code is too late. UNCHANGED measures an import."""
+        at_import = any("" in self._at(mutant.path, str(line)) for line in mutant.lines)
+        return mutant.number == UNCHANGED or bool(mutant.names) or at_import
 
     def tests(self, mutant: Mutant) -> list[str]:
         """Return tests that reach the line, or a line with a name that it assigns: the nearest, and the quickest."""
