@@ -330,6 +330,14 @@ def test_the_first_check_is_shortly_before_the_end() -> None:
     assert rules.first_check(5, 3) == 5
 
 
+def test_a_first_check_without_a_result_is_repeated_after_45_seconds(shop: Shop) -> None:
+    booking_id, world = shop.checkout(), shop.world
+    at = world.clock.at = shop.row(booking_id)["check_at"]
+    claim = lambda tx, actor: checkouts.claim(tx, world.installation, world.org, [booking_id])  # noqa: E731
+    assert [check.booking_id for check in shop.ops.act(claim).results] == [booking_id]
+    assert shop.row(booking_id)["check_at"] == at + 45 * SECOND
+
+
 def test_checks_that_fail_are_made_less_and_less_often() -> None:
     waits = [rules.lease_until(0, count) for count in range(30)]
     assert waits == sorted(waits)
