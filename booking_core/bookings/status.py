@@ -161,7 +161,7 @@ def void_payment(tx: Tx, actor: Actor, record_id: str, *, note: str | None = Non
 # Attended. Staff may correct itself at any time: the last word counts, and each one is in the timeline ---------------
 
 
-def check_in(tx: Tx, actor: Actor, booking_id: str, *, undo: bool) -> bytes:
+def check_in(tx: Tx, actor: Actor, booking_id: str, *, undo: bool = False) -> bytes:
     """Check the guests in, and return the booking as JSON. A booking that is checked in stays unchanged.
 
     Args:
@@ -175,7 +175,7 @@ def check_in(tx: Tx, actor: Actor, booking_id: str, *, undo: bool) -> bytes:
     return _attend(tx, actor, booking_id, "checked_in_at", "no_show_at", kind, undo=undo)
 
 
-def record_no_show(tx: Tx, actor: Actor, booking_id: str, *, undo: bool) -> bytes:
+def record_no_show(tx: Tx, actor: Actor, booking_id: str, *, undo: bool = False) -> bytes:
     """Record that the guests did not come, and return the booking as JSON. A recorded no-show stays unchanged.
 
     A no-show keeps its seats and its money: cancelling is another decision.
