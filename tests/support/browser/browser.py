@@ -65,12 +65,13 @@ def fits(browser: Any) -> bool:
         edge = edges.get(parent, right)
         if right > edge + _ROUNDING:
             return False
-        edges[node] = _edge_within(strings[styles[0]] if styles else "visible", edge, right)
+        edges[node] = _edge_within(strings[styles[0]] if styles else "visible", edge, x, right)
     return True
 
 
-def _edge_within(overflow: str, edge: float, right: float) -> float:
-    if overflow in ("auto", "scroll"):
+def _edge_within(overflow: str, edge: float, left: float, right: float) -> float:
+    is_invisible = left == right  # as the symbols of an SVG, which are drawn elsewhere
+    if overflow in ("auto", "scroll") or (overflow in ("hidden", "clip") and is_invisible):
         return math.inf
     return min(edge, right) if overflow in ("hidden", "clip") else edge
 
