@@ -157,17 +157,18 @@ def redirect(tx: Tx, organization_id: str, booking_id: str, *, at: int) -> froze
     waiting = history.waiting(tx, organization_id, booking_id)
     keys = [(organization_id, key) for key, kind in waiting if kind in GUEST_KINDS]
     locked = history.lock(tx, keys) if keys else {}
-    queued = {key: mail for key, mail in locked.items() if mail.mail.id and mail.mail.status == MailStatus.QUEUED}
-    _write_all_again(tx, queued, at)
+    queued = _write_queued_again(tx, locked, at)
     return frozenset(OutboxKind(mail.effect.kind) for mail in queued.values())
 
 
-def _write_all_again(tx: Tx, queued: Mapping[MailKey, LockedMail], at: int) -> None:
-    """Delete queued mails, and queue their outbox rows again."""
+def _write_queued_again(tx: Tx, locked: Mapping[MailKey, LockedMail], at: int) -> Mapping[MailKey, LockedMail]:
+    """Delete those of the mails that are queued, queue their outbox rows again, and return them."""
+    queued = {key: mail for key, mail in locked.items() if mail.mail.id and mail.mail.status == MailStatus.QUEUED}
     if queued:
         history.delete_mails(tx, list(queued))
     for mail in queued.values():
         _write_again(tx, mail.effect, at)
+    return queued
 
 
 # Purging ---------------------------------------------------------------------------------------------------------
@@ -207,8 +208,7 @@ def anonymize(tx: Tx, organization_id: str, keys: Sequence[str]) -> None:
     the guest's data, and one to the guest not at all, since the booking, or the gift card, has no address.
     """
     locked = history.lock(tx, [(organization_id, key) for key in keys]) if keys else {}
-    queued = {key: mail for key, mail in locked.items() if mail.mail.id and mail.mail.status == MailStatus.QUEUED}
-    _write_all_again(tx, queued, tx.now())
+    queued = _write_queued_again(tx, locked, tx.now())
     for key, mail in locked.items():
         if mail.mail.id and key not in queued:
             _forget(tx, mail)
