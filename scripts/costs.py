@@ -60,14 +60,19 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a terminated run stops its processes
     with postgres.running() as server:
         costs = {
-            "machine": {"processors": os.cpu_count(), "postgresql": server.version},
-            "bare": asdict(_bare(server)),
-            "postgresql": {name: asdict(cost) for name, cost in _on_postgresql(server)},
+            "machine": {"processors": os.cpu_count(), "postgresql": "{}.{}".format(*divmod(server.version, 10_000))},
+            "bare": _as_json(_bare(server)),
+            "postgresql": {name: _as_json(cost) for name, cost in _on_postgresql(server)},
             "connections": _connections(server),
-            "sqlite": {name: asdict(cost) for name, cost in _on_sqlite()},
+            "sqlite": {name: _as_json(cost) for name, cost in _on_sqlite()},
         }
     FILE.write_text(json.dumps(costs, indent=1) + "\n", encoding="utf-8")
     sys.stdout.write(FILE.read_text(encoding="utf-8"))
+
+
+def _as_json(cost: Cost) -> dict[str, float]:
+    """Return the figures with two digits after the point."""
+    return {name: round(value, 2) for name, value in asdict(cost).items()}
 
 
 def _bare(server: Postgres) -> Cost:
