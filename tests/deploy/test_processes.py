@@ -1,7 +1,7 @@
 """The processes of each file under `deploy/` run together, and the runbooks' commands work beside them."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -26,9 +26,9 @@ def url(new_database_url: Callable[[str], str], drop_database: Callable[[str], N
     drop_database(url)
 
 
-def run_runbooks(run: Mapping[str, Callable[[list[str]], None]]) -> None:
+def run_runbooks(run: Mapping[str, Callable[[list[str]], None]], runbooks: Sequence[str] = RUNBOOKS) -> None:
     """Run the lines of these programs in blocks that run as printed, or that have another program than `booking`."""
-    for page in RUNBOOKS:
+    for page in runbooks:
         for block in pages.blocks(page):
             lines = [words for _, words in pages.lines_of(block) if words and words[0] in run]
             if not block.reason or any(words[0] != "booking" for words in lines):
@@ -55,7 +55,11 @@ def check(deployment: Running, endpoints: list[Endpoint]) -> None:
     assert answers(deployment, endpoints) == {endpoint: endpoint.status for endpoint in endpoints}
 
 
-def test_the_units_of_systemd_run_together_while_the_runbooks_are_followed(url: str, tmp_path: Path) -> None:
+@pytest.mark.exhaustive(but="install")
+@pytest.mark.parametrize("runbooks", [RUNBOOKS[:1], RUNBOOKS], ids=["install", "all"])
+def test_the_units_of_systemd_run_together_while_the_runbooks_are_followed(
+    url: str, tmp_path: Path, runbooks: list[str]
+) -> None:
     with deployments.running(deployments.systemd(*UNITS), url, tmp_path) as machine:
 
         def run_systemctl(words: list[str]) -> None:
@@ -67,7 +71,7 @@ def test_the_units_of_systemd_run_together_while_the_runbooks_are_followed(url: 
                 assert action == "restart"
                 machine.restart(*names)
 
-        run_runbooks({"systemctl": run_systemctl, "booking": partial(run_booking, machine, UNITS[0])})
+        run_runbooks({"systemctl": run_systemctl, "booking": partial(run_booking, machine, UNITS[0])}, runbooks)
         for file in ("upstream.conf", "Caddyfile"):
             check(machine, deployments.upstreams(file))
         check(machine, deployments.scraped("prometheus.yml"))
