@@ -1,7 +1,8 @@
 """For every input a command ends with a line and an exit code of the table, never with a traceback.
 
-The values are given to the options and arguments of every command, one at a time, beside arguments that work: on SQLite
-each value at every eighth place and each place with every eighth value, on PostgreSQL half of the values at one place.
+The values are given to the options and arguments of every command, one at a time, beside arguments that work: on
+PostgreSQL each value at every eighth place and each place with every eighth value, on SQLite half of the values at one
+place.
 """
 
 import io
@@ -50,7 +51,7 @@ def test_a_wrong_value_is_a_line_and_an_exit_code(
     lines: list[tuple[str, ...]] = []
     for number, value in enumerate(WRONG):
         places = list(_wrong(leaf, sound, value))
-        every = 8 if shop.database.is_sqlite else max(1, 2 * len(places))
+        every = max(1, 2 * len(places)) if shop.database.is_sqlite else 8
         lines += places[number % every :: every]
     wrong = [
         (argv, done.code, done.err or done.out)
