@@ -57,6 +57,9 @@ from booking_core.payments.gift_cards.store import LIST as GIFT_CARDS_LIST
 from booking_core.payments.gift_cards.store import TRANSACTIONS
 from booking_core.records import events
 
+with_bookings = pytest.mark.exhaustive(but="postgresql")
+with_lists = pytest.mark.exhaustive(but="sqlite")
+"""Each of the two databases takes seconds to fill, so `make test` fills one of them on each server."""
 BOOKINGS, OTHERS = 40_000, 4_000
 EXPERIENCES = 20
 DEPARTURES_OF_EACH = 200
@@ -393,12 +396,14 @@ REQUESTS: dict[str, tuple[Call, tuple[int, int] | None, str]] = {
 index. Their writes are explained, too."""
 
 
+@with_bookings
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_request_looks_up_its_own_rows(filled: Filled, name: str) -> None:
     call, cost, index = REQUESTS[name]
     filled.check(filled.plans_of(lambda tx: call(tx, filled)), cost, index)
 
 
+@with_bookings
 @pytest.mark.parametrize(
     ("table", "find"),
     [("departures", departures.organizations_of), ("bookings", bookings.organization_of)],
@@ -409,6 +414,7 @@ def test_the_owner_of_a_row_is_found_without_a_scan(filled: Filled, table: str, 
     assert table not in plan.scanned, str(plan)
 
 
+@with_bookings
 def test_old_holds_are_found_by_an_index_of_their_creation(filled: Filled) -> None:
     with closing(Database(filled.url)) as database, database.writing() as tx:
         bounds = {"before": NOON - 9_990, "ended_before": NOON, "limit": 2_000}
@@ -417,11 +423,13 @@ def test_old_holds_are_found_by_an_index_of_their_creation(filled: Filled) -> No
     assert "Seq Scan" not in plan
 
 
+@with_bookings
 def test_availability_reads_no_holds_that_have_ended(filled: Filled) -> None:
     plans = filled.plans_of(lambda tx: departures.find_available(tx, filled.world.caller(), **DAYS))
     assert not [plan for plan in plans if "ix_holds_organization_id_created_at" in plan.indexes], plans
 
 
+@with_bookings
 @pytest.mark.parametrize("due", [False, True], ids=["nothing is due", "some are due"])
 def test_a_sweep_that_runs_every_second_looks_only_at_what_is_due(
     filled: Filled, due: bool, fresh_database_url: str
@@ -477,6 +485,7 @@ def cursor_of(filled: Filled, order: Order, filters: dict[str, Any], page: int) 
     return cursors.encode_row(filled.world.caller().secret_keys, binding, created_at, str(row_id))
 
 
+@with_bookings
 @pytest.mark.parametrize("order", list(Order))
 @pytest.mark.parametrize("name", MATCHED_BY_MANY)
 def test_a_page_far_along_costs_what_the_first_one_costs(filled: Filled, name: str | None, order: Order) -> None:
@@ -497,6 +506,7 @@ def test_a_page_far_along_costs_what_the_first_one_costs(filled: Filled, name: s
     assert later.cost <= first.cost * 1.1 + 5, f"{first}\n{later}"
 
 
+@with_bookings
 @pytest.mark.parametrize("order", list(Order))
 def test_a_plan_that_few_matches_have_settled_serves_many(filled: Filled, order: Order) -> None:
     caller, page = filled.world.caller(), PageRequest(LIMIT, order)
@@ -608,13 +618,20 @@ FILTERS: dict[str, tuple[Find, tuple[int, int], int]] = {
 """Pages with filters, their highest cost, and the rows of the last statement: one more than a full page shows."""
 
 
+OF_BOOKINGS = "bookings", "search"
+OF_OTHERS = "customers", "experiences", "gift cards", "transactions"
+
+
+@pytest.mark.exhaustive(
+    but=(*(f"postgresql-{name}" for name in OF_BOOKINGS), *(f"sqlite-{name}" for name in OF_OTHERS))
+)
 @pytest.mark.parametrize("order", list(Order))
 @pytest.mark.parametrize("name", FILTERS)
 def test_a_page_with_a_filter_costs_no_more_than_it_shows(
-    filled: Filled, listed: Filled, name: str, order: Order
+    request: pytest.FixtureRequest, name: str, order: Order, backend: str
 ) -> None:
     find, cost, count = FILTERS[name]
-    among = filled if name.startswith(("bookings", "search")) else listed
+    among: Filled = request.getfixturevalue("filled" if name.startswith(OF_BOOKINGS) else "listed")
     page = PageRequest(LIMIT, order)
     among.plans_of(lambda tx: find(tx, among, page))  # then the planner has settled
     plans = among.plans_of(lambda tx: find(tx, among, page))
@@ -634,6 +651,7 @@ def test_no_filter_of_a_list_is_without_a_plan() -> None:
     assert filters - FILTERS.keys() == set()
 
 
+@with_bookings
 @pytest.mark.parametrize("order", list(Order))
 @pytest.mark.parametrize("by", [{"name": "nobody"}, {"email": "nobody@example.com"}], ids=["name", "unknown address"])
 def test_a_search_by_text_walks_the_list_of_its_organization_in_slices(
@@ -693,6 +711,7 @@ FEED: dict[str, tuple[tuple[Scope, ...], dict[str, Any]]] = {
 FEED_COST = {"sqlite": 15_000, "postgresql": 200}
 
 
+@with_lists
 @pytest.mark.parametrize("order", list(Order))
 @pytest.mark.parametrize("name", FEED)
 def test_a_page_of_the_feed_reads_little_more_than_it_shows(
@@ -710,6 +729,7 @@ def test_a_page_of_the_feed_reads_little_more_than_it_shows(
         assert not plan.scanned & {"events", "other"}, str(plan)
 
 
+@with_lists
 def test_reading_the_whole_feed_would_be_noticed(listed: Filled, backend: str) -> None:
     everything = Statement(select(tables.events).order_by(tables.events.c.body))
     (plan,) = listed.plans_of(lambda tx: tx.all(everything))

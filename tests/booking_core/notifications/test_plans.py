@@ -17,6 +17,8 @@ from booking_core.db.statements import Statement, as_json
 from booking_core.due_work.rows import NIL_ID, DueWork
 from booking_core.notifications import MailStatus, history
 
+pytestmark = pytest.mark.exhaustive(but="postgresql")
+"""Two databases of this size take seconds to fill."""
 SHOPS, KEPT = 3, 12_000
 
 

@@ -154,6 +154,7 @@ def parts(endpoint: dict[str, Any]) -> str:
     return as_json([own | {"after": SERVED, "until": SERVED + filling.WINDOW}])
 
 
+@pytest.mark.exhaustive(but="postgresql")
 def test_no_statement_of_deliveries_reads_a_whole_table(crowd: Hooks) -> None:
     some = crowd.rows()[-1]
     keys, own = as_json([{name: some[name] for name in KEYS}]), {name: some[name] for name in KEYS[:2]}
@@ -190,6 +191,7 @@ def test_no_statement_of_deliveries_reads_a_whole_table(crowd: Hooks) -> None:
 WRITTEN = [claiming.LEASE, claiming.SERVED, filling.MOVE, queue.SETTLE, queue.RESULT, queue.HEALTH]
 
 
+@pytest.mark.exhaustive(but="postgresql")
 @pytest.mark.parametrize("change", WRITTEN, ids=lambda change: change.name)
 def test_what_is_written_is_found_by_its_key(crowd: Hooks, change: Update) -> None:
     row = dict.fromkeys(change.columns) | dict.fromkeys(change.keys, crowd.world.org)
@@ -201,6 +203,7 @@ def test_what_is_written_is_found_by_its_key(crowd: Hooks, change: Update) -> No
             check(tx, as_one_statement(((change, change.columns),)), **{change.name: as_json([row])})
 
 
+@pytest.mark.exhaustive(but="postgresql")
 def test_first_attempts_of_an_endpoint_are_counted_by_their_index(crowd: Hooks) -> None:
     (plan,) = explained(crowd, lambda tx: tx.all(filling.FOLLOWERS, **FOLLOWER_PARAMETERS, now=NOON))
     assert plan.rows == BEHIND + 1
@@ -259,6 +262,7 @@ def backlog(request: pytest.FixtureRequest, backend: str, new_database_url: Call
     database.close()
 
 
+@pytest.mark.exhaustive(but=("sqlite-analyzed", "postgresql-unanalyzed"))
 @pytest.mark.parametrize("name", READS)
 def test_a_long_queue_costs_no_more_than_what_is_taken_from_it(backlog: Hooks, name: str) -> None:
     for plan in explained(backlog, lambda tx: READS[name](tx, backlog)):
@@ -273,10 +277,12 @@ def check_pages_by_status(hooks: Hooks, endpoint_id: str) -> None:
         assert plan.cost < (15_000 if hooks.database.is_sqlite else 400), str(plan)
 
 
+@pytest.mark.exhaustive(but="postgresql")
 def test_a_rare_status_is_found_without_reading_the_log(crowd: Hooks) -> None:
     check_pages_by_status(crowd, crowd.rows()[0]["endpoint_id"])
 
 
+@pytest.mark.exhaustive(but=("sqlite-analyzed", "postgresql-unanalyzed"))
 def test_a_frequent_status_is_found_without_reading_the_log(backlog: Hooks) -> None:
     check_pages_by_status(backlog, the_endpoint(backlog))
 
