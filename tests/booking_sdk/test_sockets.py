@@ -136,6 +136,7 @@ def test_whatever_the_network_does_each_intention_is_one_booking_or_surely_none(
     assert world.row(tables.departures, departure)["seats_taken"] == len(there)
 
 
+@pytest.mark.one_database
 def test_paginator_during_writes_yields_exactly_the_existing_items(world: World, direct: BookingClient) -> None:
     departure = world.departure(world.experience(), seats=10_000)
     before = [direct.bookings.create(**asked(departure, number)).id for number in range(60)]
@@ -148,6 +149,7 @@ def test_paginator_during_writes_yields_exactly_the_existing_items(world: World,
     assert len(list(direct.bookings.iterate())) == 80
 
 
+@pytest.mark.one_database
 def test_a_stopped_and_resumed_follower_sees_every_event_once_in_order(world: World, direct: BookingClient) -> None:
     departure = world.departure(world.experience(), seats=10_000)
 

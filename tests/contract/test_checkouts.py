@@ -351,6 +351,7 @@ def outcomes(api: Api) -> Counter[str]:
 # Secrets ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_database
 def test_no_secret_of_a_payment_is_stored_in_plain_or_logged(
     api: Api, ledger: Ledger, departure: str, shared_database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -237,6 +237,7 @@ def test_20_000_bookings_are_listed_once_each_while_others_are_inserted(long: Lo
     assert long.own(seen) == in_order(long.ascending, order)
 
 
+@pytest.mark.exhaustive(but="sqlite")
 @both_orders
 def test_pages_of_one_are_exact_among_500_rows_of_an_instant(long: Long, order: Order) -> None:
     find, expected = long.find(long.world.caller()), in_order(long.ascending, order)
@@ -266,6 +267,7 @@ def cursor_behind(long: Long, order: Order, row_id: str) -> str:
 # Filters whose rows lie scattered along the list are carried out in one of two ways, by how many rows pass them.
 
 
+@pytest.mark.exhaustive(but="sqlite")
 @both_orders
 @pytest.mark.parametrize("count", [1, 499, 500, 501, 3_000])
 def test_updated_since_finds_exactly_the_changed_rows(long: Long, order: Order, count: int) -> None:
@@ -279,6 +281,7 @@ def test_updated_since_finds_exactly_the_changed_rows(long: Long, order: Order, 
     assert long.own(seen) == in_order(long.ascending[-count:], order)
 
 
+@pytest.mark.exhaustive(but=("sqlite", "postgresql-22-24-3-desc"))
 @both_orders
 @pytest.mark.parametrize(("first", "last", "days"), [(22, 22, 1), (22, 23, 2), (23, 24, 2), (22, 24, 3), (25, 26, 0)])
 def test_a_window_finds_exactly_its_departures(
@@ -303,6 +306,7 @@ def test_a_window_finds_exactly_its_departures(
     assert walked(api, "/bookings", limit=100, order=order, status="pending", **window) == pending
 
 
+@pytest.mark.exhaustive(but=("sqlite-asc", "postgresql-desc"))
 @both_orders
 def test_paging_over_http_continues_while_rows_are_inserted(api: Api, shared_database_url: str, order: Order) -> None:
     expected = in_order(LISTINGS[1].filled(api.world, shared_database_url, [NOON] * 100), order)

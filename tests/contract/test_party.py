@@ -154,6 +154,7 @@ def settle(world: World) -> None:
     world.database.write(send)
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(
     ("refund", "expected"),
     [
@@ -170,6 +171,7 @@ def test_the_terms_of_a_cancellation_decide_what_is_kept(
     assert money(change) == {"price_difference": -ADULT, **expected}
 
 
+@pytest.mark.one_database
 def test_a_gift_card_gets_back_only_what_money_did_not_pay(api: Api, ops: Operations, departure: str) -> None:
     card, code = ops.issue(2 * ADULT)
     made = paid_by_card(ops, departure, 4, gift_card_code=code)
@@ -186,6 +188,7 @@ def test_a_gift_card_gets_back_only_what_money_did_not_pay(api: Api, ops: Operat
     assert api.world.examine() == []
 
 
+@pytest.mark.one_database
 def test_a_booking_that_a_gift_card_paid_owes_the_rest_on_site(api: Api, ops: Operations, departure: str) -> None:
     _, code = ops.issue(2 * ADULT)
     made = ops.book(departure, 2, gift_card_code=code)
@@ -213,6 +216,7 @@ def test_what_staff_recorded_is_refunded_by_hand(api: Api, ops: Operations, depa
     assert api.world.examine() == []
 
 
+@pytest.mark.one_database
 def test_a_part_that_staff_recorded_is_all_that_a_smaller_party_owes(api: Api, ops: Operations, departure: str) -> None:
     made = ops.book(departure, 3, payment=PaymentMode.PAY_ON_SITE)
     ops.act(lambda tx, actor: bookings.record_payment(tx, actor, made["id"], amount_minor=2 * ADULT))
@@ -221,12 +225,14 @@ def test_a_part_that_staff_recorded_is_all_that_a_smaller_party_owes(api: Api, o
     assert fewer["booking"]["payment"]["status"] == "paid"
 
 
+@pytest.mark.one_database
 def test_what_was_paid_elsewhere_is_settled_there(api: Api, departure: str) -> None:
     made = api.book(departure, count=1, payment="external_paid").json()
     assert money(changed(api, made["id"], party(2))) == {"settlement": "elsewhere", "price_difference": ADULT}
     assert money(changed(api, made["id"], party(1))) == {"settlement": "elsewhere", "price_difference": -ADULT}
 
 
+@pytest.mark.one_database
 def test_a_discount_stays_up_to_the_price(api: Api, ops: Operations, departure: str) -> None:
     made = ops.book(departure, 3, discount_minor=ADULT + 1000, payment=PaymentMode.PAY_ON_SITE)
     change = changed(api, made["id"], party(1))
@@ -289,6 +295,7 @@ def test_a_closed_departure_lets_guests_leave(api: Api, ops: Operations, departu
     assert changed(api, made["id"], party(1))["seats"] == 1
 
 
+@pytest.mark.one_database
 def test_bodies_are_checked(api: Api, departure: str) -> None:
     booking_id = api.book(departure).json()["id"]
     for end in ("party", "party/preview"):

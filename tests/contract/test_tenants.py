@@ -85,6 +85,7 @@ BODY = {
 """A body that each operation would take: they ignore the fields of others."""
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(
     "operation", [each for each in OPERATIONS if "{" in each.path], ids=lambda operation: operation.id
 )
@@ -110,6 +111,7 @@ def test_no_operation_reaches_a_resource_of_another_organization(
     assert theirs.get(resource.format(**own)).status_code == 200
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -163,6 +165,7 @@ def test_a_filter_by_ids_of_another_organization_finds_nothing(api: Api, theirs:
         assert (query, answer.status_code, answer.json()["data"], answer.json()["has_more"]) == (query, 200, [], False)
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(
     ("path", "issued", "used"),
     [

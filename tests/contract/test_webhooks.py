@@ -137,6 +137,7 @@ def test_two_endpoints_may_have_one_url_and_have_two_secrets(api: Api) -> None:
     assert len(log(api, one["id"])) == len(log(api, two["id"])) == 1
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_a_family_is_stored_as_its_types(api: Api, family: str) -> None:
     types = sorted(kind for kind in SUBSCRIBABLE if kind.startswith(family.removesuffix("*")))
@@ -146,6 +147,7 @@ def test_a_family_is_stored_as_its_types(api: Api, family: str) -> None:
     assert changed.json()["event_types"] == types
 
 
+@pytest.mark.one_database
 def test_a_family_needs_the_read_scope_of_its_resource(api: Api) -> None:
     manager = api.with_scopes(Scope.WEBHOOKS_MANAGE, Scope.CUSTOMERS_READ)
     answer = manager.call("POST", "/webhooks", json=body("booking.*"))
@@ -153,6 +155,7 @@ def test_a_family_needs_the_read_scope_of_its_resource(api: Api) -> None:
     assert create(manager, "customer.*")["event_types"] == ["customer.created", "customer.updated"]
 
 
+@pytest.mark.one_database
 def test_a_type_that_cannot_be_subscribed_to_is_not_offered(api: Api) -> None:
     for word in ("ping", "booking.unknown"):
         assert "ping" not in api.call("POST", "/webhooks", json=body(word)).json()["error"]
@@ -162,10 +165,12 @@ def test_a_type_that_cannot_be_subscribed_to_is_not_offered(api: Api) -> None:
         assert "ping" not in offered
 
 
+@pytest.mark.one_database
 def test_a_url_of_the_longest_length_is_taken(api: Api) -> None:
     assert create(api, url=f"https://x.org/{'a' * 2034}")["url"].endswith("aa")
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(
     ("kind", "needed"),
     [
@@ -198,6 +203,7 @@ def test_ten_endpoints_and_no_eleventh(api: Api, theirs: Api) -> None:
     assert len(api.get("/webhooks").json()["data"]) == 10
 
 
+@pytest.mark.one_database
 def test_an_address_that_is_not_public_is_refused_in_fixed_words(api: Api, dns: Dns) -> None:
     endpoint = create(api)["id"]
     dns.asked.clear()
@@ -211,6 +217,7 @@ def test_an_address_that_is_not_public_is_refused_in_fixed_words(api: Api, dns: 
     assert dns.asked == [PRIVATE] * 2
 
 
+@pytest.mark.one_database
 def test_a_forbidden_port_is_refused_at_creation_and_change(api: Api) -> None:
     endpoint = create(api)["id"]
     with nothing_changes(api.world):
@@ -309,6 +316,7 @@ def test_a_malformed_field_is_named_and_nothing_changes(
     assert dns.asked == []
 
 
+@pytest.mark.one_database
 def test_a_recovery_needs_its_beginning(api: Api) -> None:
     response = api.call("POST", f"/webhooks/{create(api)['id']}/recover", json={})
     assert invalid_field(response) == "since"
@@ -570,6 +578,7 @@ def test_a_new_secret_signs_beside_the_former_one_for_a_day(api: Api, clock: Fix
     assert api.get(f"/webhooks/{endpoint['id']}").json()["previous_secret_expires_at"] is None
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(("seconds", "former"), [(0, False), (1, True), (604800, True)])
 def test_the_overlap_is_chosen(api: Api, seconds: int, former: bool) -> None:
     endpoint = create(api)

@@ -161,6 +161,7 @@ def confirmed(database: Any) -> int:
 # A Stripe that hangs ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive(but="sqlite")
 def test_a_stripe_that_hangs_for_one_organization_delays_no_other(api: Api, running: Ledger, new_world: Any) -> None:
     """More checkouts than the organization may have in flight hang, and the neighbour's is answered meanwhile."""
     others = Api(api.client, new_world())

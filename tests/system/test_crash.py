@@ -120,6 +120,7 @@ def reopened(service: Service, world: World) -> Iterator[World]:
         yield World(database, world.clock, world.organization)
 
 
+@pytest.mark.exhaustive(but="sqlite")
 def test_a_replay_settles_a_kill_between_commit_and_answer(mortal_service: Service) -> None:
     with new_world(mortal_service.url) as world:
         key, departure = world.key(), world.departure(world.experience())
@@ -141,6 +142,7 @@ def test_a_replay_settles_a_kill_between_commit_and_answer(mortal_service: Servi
         assert found.examine() == []
 
 
+@pytest.mark.exhaustive(but="sqlite")
 def test_a_kill_before_the_commit_leaves_all_to_the_retry(mortal_service: Service) -> None:
     with new_world(mortal_service.url) as world:
         key, departure = world.key(), world.departure(world.experience())
@@ -213,6 +215,7 @@ def test_a_connection_cut_at_the_commit_is_settled_by_the_service_itself(
     assert world.examine() == []
 
 
+@pytest.mark.exhaustive(but="after")
 @on_postgresql
 def test_a_connection_cut_at_the_commit_repeats_no_booking_change(
     behind_it: Api, cutter: CommitCutter, when: str
@@ -234,6 +237,7 @@ def test_a_connection_cut_at_the_commit_repeats_no_booking_change(
     assert world.examine() == []
 
 
+@pytest.mark.exhaustive(but="after")
 @on_postgresql
 def test_a_connection_cut_at_the_commit_repeats_no_write_without_key(
     fresh_database_url: str, cutter: CommitCutter, when: str
@@ -253,6 +257,7 @@ def test_a_connection_cut_at_the_commit_repeats_no_write_without_key(
         assert world.row(tables.departures, departure)["seats_taken"] == 1
 
 
+@pytest.mark.exhaustive(but="after")
 @on_postgresql
 def test_a_connection_cut_at_the_commit_repeats_no_endpoint(behind_it: Api, cutter: CommitCutter, when: str) -> None:
     wanted = {"url": "http://203.0.114.9/hook", "event_types": ["booking.created"]}

@@ -357,6 +357,7 @@ def test_a_healthy_receiver_gets_everything_while_fifty_of_others_hang(fresh_dat
             assert hanging.hanging >= HANGING_ELSEWHERE
 
 
+@pytest.mark.exhaustive(but="sqlite")
 def test_what_a_delivery_tells_of_is_there_when_its_receiver_asks(fresh_database_url: str, tmp_path: Path) -> None:
     with Receivers() as receivers, serving(fresh_database_url, tmp_path) as service:
         asked: list[httpx.Response] = []

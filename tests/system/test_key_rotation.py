@@ -164,6 +164,7 @@ def test_a_key_is_rotated_while_guests_book_and_dropped_without_a_loss(installed
     assert installed.run(B, "doctor").returncode == 0
 
 
+@pytest.mark.exhaustive(but="sqlite")
 def test_a_service_with_another_key_says_so_and_does_not_start(installed: Installation) -> None:
     for command in (("serve", "--port", "0"), ("worker",), ("doctor",)):
         refused = installed.run(C, *command)

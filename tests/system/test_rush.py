@@ -19,6 +19,8 @@ from booking_server.execution import service as execution
 from booking_server.execution.creations import Creations
 from booking_server.transport.admission import Admission
 
+pytestmark = pytest.mark.exhaustive(but="postgresql")
+"""On SQLite one process writes, and `test_stampede` has a crowd there."""
 BUYERS = 200
 MIXED = [1 + number % 6 for number in range(BUYERS)]
 

@@ -32,6 +32,7 @@ def check_one_execution(answers: Sequence[Answer]) -> bytes:
     return first.body
 
 
+@pytest.mark.exhaustive(but="sqlite")
 def test_twenty_bookings_at_once_with_one_key_are_one_booking(service: Service) -> None:
     with new_world(service.url) as world:
         key, body = world.key(), booking_body(world.departure(world.experience(), seats=100))
@@ -44,6 +45,7 @@ def test_twenty_bookings_at_once_with_one_key_are_one_booking(service: Service) 
         assert world.examine() == []
 
 
+@pytest.mark.exhaustive(but="sqlite")
 def test_twenty_concurrent_creations_of_one_customer_make_one(service: Service) -> None:
     with new_world(service.url) as world:
         asks = [posting("/customers", ADA, f"customer-{number}") for number in range(COPIES)]

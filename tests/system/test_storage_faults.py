@@ -90,7 +90,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [record for record in own if record.name != "booking.notifier"]
 
 
-@pytest.mark.exhaustive(but="sqlite")
+@pytest.mark.exhaustive(but="sqlite-full-disk")
 def test_writes_are_503_during_the_fault_and_book_once_after_it(
     breaking: Breaking, api: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -187,6 +187,7 @@ class Growing(Job):
         """Do nothing: there is no connection."""
 
 
+@pytest.mark.exhaustive(but="sqlite")
 @pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
 def test_the_worker_backs_off_during_full_storage_and_continues_afterwards(
     backend: str, new_database_url: NewUrl, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

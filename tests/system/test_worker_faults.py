@@ -135,6 +135,7 @@ def test_deliveries_of_a_killed_worker_repeat_with_their_event_ids(setup: Setup,
 # Stops -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive(but="sqlite")
 def test_a_worker_that_is_asked_to_stop_finishes_what_it_sends(setup: Setup) -> None:
     held, let_go = setup.receivers.holding()
     setup.receiver.choose = in_turn(held)
@@ -148,6 +149,7 @@ def test_a_worker_that_is_asked_to_stop_finishes_what_it_sends(setup: Setup) -> 
     assert setup.delivery()["status"] == "succeeded"
 
 
+@pytest.mark.exhaustive(but="sqlite")
 def test_a_worker_that_is_asked_twice_finishes_nothing_more(setup: Setup) -> None:
     setup.receiver.choose = lambda _: hang
     setup.hooks.publish()
@@ -180,6 +182,7 @@ def test_a_second_worker_is_refused_beside_sqlite_and_welcome_beside_postgresql(
     assert setup.delivery()["status"] == "succeeded"
 
 
+@pytest.mark.exhaustive(but="postgresql")
 def test_a_worker_without_notifications_finds_due_rows(setup: Setup) -> None:
     worker = setup.workers[0].start().wait_until_it_runs()
     setup.receiver.choose = in_turn(plain(500))

@@ -51,6 +51,7 @@ def test_no_request_makes_anything_but_a_verification_error(body: bytes | str, h
     assert str(caught.value)
 
 
+@pytest.mark.exhaustive
 @settled(300)
 @given(value=signature_values)
 def test_a_header_is_read_or_refused(value: str) -> None:
@@ -60,6 +61,7 @@ def test_a_header_is_read_or_refused(value: str) -> None:
         assert 1 <= len(parsed.signatures) <= 16
 
 
+@pytest.mark.exhaustive
 @settled(200)
 @given(body=bodies, headers=st.dictionaries(names, values, max_size=5))
 def test_a_signed_body_with_any_other_headers_is_accepted_or_refused(body: bytes | str, headers: Any) -> None:
@@ -76,6 +78,7 @@ def test_signed_request_verifies(body: bytes | str, secret: str, timestamp: int)
     assert is_valid(body, sign(body, secret, timestamp=timestamp), secret, now=timestamp)
 
 
+@pytest.mark.exhaustive
 @settled(300)
 @given(body=st.binary(max_size=200), data=st.data())
 def test_altered_request_is_rejected(body: bytes, data: st.DataObject) -> None:
@@ -99,6 +102,7 @@ def test_headers_agree_with_the_body_exactly_when_they_say_the_same(
     assert is_valid(body, {**headers, "Svc-Delivery-Id": "d"}, SECRET, now=NOW) is (named == event_id)
 
 
+@pytest.mark.exhaustive
 @settled(200)
 @given(headers=headers_like)
 def test_headers_are_found_or_refused(headers: Any) -> None:

@@ -111,6 +111,7 @@ def selling(world: World) -> Iterator[list[str]]:
         thread.join()
 
 
+@pytest.mark.one_database
 def test_a_backup_under_load_restores_every_earlier_booking(
     sold: World,
     booking: Booking,
@@ -142,6 +143,7 @@ def sell_one_more(sold: World) -> None:
     sold.database.close()
 
 
+@pytest.mark.one_database
 def test_a_database_with_rows_is_replaced_only_by_force(
     sold: World, fresh_database_url: str, booking: Booking, file: Path
 ) -> None:
@@ -165,6 +167,7 @@ def test_a_database_in_use_is_not_replaced(stored_on_both: Booking, file: Path, 
     assert refused.refusal == (7, "database_in_use")
 
 
+@pytest.mark.one_database
 def test_another_secret_key_is_refused_before_anything_is_changed(
     sold: World, booking: Booking, file: Path, empty: Callable[[], str], environment: Environment
 ) -> None:
@@ -183,6 +186,7 @@ def test_another_secret_key_is_refused_before_anything_is_changed(
     assert count(url, "organizations") == 0
 
 
+@pytest.mark.one_database
 def test_a_truncated_file_is_refused_before_anything_is_changed(
     sold: World, booking: Booking, file: Path, empty: Callable[[], str]
 ) -> None:
@@ -199,6 +203,7 @@ def test_a_missing_file_is_named(stored_on_both: Booking) -> None:
     assert (refused.code, refused.error["message"]) == (2, "nothing.backup cannot be read: No such file or directory.")
 
 
+@pytest.mark.one_database
 def test_a_backup_with_the_schema_of_a_newer_release_is_refused(
     sold: World, booking: Booking, file: Path, empty: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ def play(started: subprocess.Popen[str]) -> tuple[str, list[tuple[int, Any]]]:
         started.communicate()
 
 
+@pytest.mark.exhaustive
 def test_the_demo_serves_what_it_printed_and_again_on_the_next_run(new_process: Process, process: Process) -> None:
     printed, answers = play(new_process("demo", "--port", str(free_port())))
     exports = exported(printed)

@@ -36,6 +36,7 @@ def served(process: Process, environment: Environment) -> Iterator[Served]:
         started.communicate()
 
 
+@pytest.mark.exhaustive
 def test_a_sandbox_that_is_served_keeps_the_contract(
     served: Served, booking: Booking, environment: Environment
 ) -> None:

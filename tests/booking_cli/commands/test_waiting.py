@@ -20,6 +20,7 @@ on_postgresql = pytest.mark.parametrize("backend", ["postgresql"], indirect=True
 SAYS = "waiting for the database"
 
 
+@pytest.mark.exhaustive(but=("serve-recovers", "worker-is full"))
 @on_postgresql
 @pytest.mark.parametrize("sqlstate", ["57P03", "53300"], ids=["recovers", "is full"])
 @pytest.mark.parametrize("command", ["serve", "worker"])

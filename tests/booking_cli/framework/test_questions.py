@@ -103,6 +103,7 @@ class Asking:
         return str(self.ops.book(departure, payment=PaymentMode.PAY_ON_SITE)["id"])
 
 
+@pytest.mark.exhaustive(but=("sqlite-bookings cancel]", "sqlite-webhooks delete"))
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_nothing_changes_until_a_person_answers_the_question_with_yes(
     booking: Booking, shop: World, terminal: OnTerminal, name: str

@@ -214,6 +214,7 @@ def test_disabling_and_deleting_cost_the_same_whatever_waits(
     assert costs[0][1] == 0
 
 
+@pytest.mark.exhaustive(but="sqlite")
 def test_what_a_long_outage_missed_is_shown_recovered_and_delivered(hooks: Hooks, counted: list[str]) -> None:
     endpoint = hooks.endpoint()
     fill(hooks, MANY)
@@ -250,6 +251,7 @@ def test_what_a_long_outage_missed_is_shown_recovered_and_delivered(hooks: Hooks
     assert len(hooks.rows(endpoint)) == recovering.QUEUED_MAX + 50
 
 
+@pytest.mark.exhaustive(but="postgresql")
 def test_more_than_fifty_thousand_matches_are_not_counted_to_the_end(hooks: Hooks) -> None:
     endpoint = hooks.endpoint()
     fill(hooks, recovering.MATCHED_MAX + 1)

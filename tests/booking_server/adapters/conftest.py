@@ -108,9 +108,12 @@ def uvloop_begun() -> None:
         runner.run(asyncio.sleep(0))
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+@pytest.fixture(params=[pytest.param("asyncio", marks=pytest.mark.exhaustive), "uvloop"])
 def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[Any]], Any]:
-    """Run a coroutine on either event loop, and fail if the loop reports an error."""
+    """Run a coroutine on either event loop, and fail if the loop reports an error.
+
+    `make test` has that of the worker, and the other one where a test says so.
+    """
 
     def runs(main: Any) -> Any:
         factory = uvloop.new_event_loop if request.param == "uvloop" else None

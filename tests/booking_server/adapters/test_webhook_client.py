@@ -182,6 +182,7 @@ def interim_for_ever(call: Any) -> None:
     call.drip(b"HTTP/1.1 102 Processing\r\n\r\n" * 1000)
 
 
+@pytest.mark.exhaustive(but=("uvloop", "asyncio-TLS drips"))
 @pytest.mark.parametrize(
     ("handle", "scheme"),
     [

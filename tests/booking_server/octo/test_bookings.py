@@ -128,6 +128,7 @@ def test_a_cancelled_reservation_or_booking_is_cancelled_once(octo: Octo) -> Non
     assert octo.world.examine() == []
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(("percent", "refund"), [(50, "PARTIAL"), (0, "NONE")])
 def test_a_late_cancellation_says_what_the_terms_return(octo: Octo, percent: int, refund: str) -> None:
     octo.world.change(tables.organizations, octo.world.org, refund_late_percent=percent)
@@ -146,6 +147,7 @@ def test_a_reservation_that_expired_is_not_booked(octo: Octo) -> None:
         assert (refused(answer), answer.json()["uuid"]) == ((400, "INVALID_BOOKING_UUID"), made["uuid"])
 
 
+@pytest.mark.one_database
 def test_an_extension_ends_after_half_an_hour_in_all(octo: Octo) -> None:
     made = octo.reserved(1, expirationMinutes=5)
     assert made["utcExpiresAt"] == "2026-11-21T12:05:00Z"
@@ -182,6 +184,7 @@ ENDED: list[tuple[str, str, JsonObject]] = [
 ]
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(("method", "path", "body"), ENDED)
 def test_what_has_ended_does_not_change(octo: Octo, method: str, path: str, body: JsonObject) -> None:
     released, cancelled, expired = octo.reserved(1), octo.confirmed(1), octo.reserved(1, expirationMinutes=1)
@@ -199,6 +202,7 @@ def test_what_has_ended_does_not_change(octo: Octo, method: str, path: str, body
     ]
 
 
+@pytest.mark.one_database
 def test_the_id_of_a_booking_of_another_channel_reserves_nothing(octo: Octo) -> None:
     native = octo.api.book(octo.departures[1]).json()["id"]
     with nothing_changes(octo.world):
@@ -206,6 +210,7 @@ def test_the_id_of_a_booking_of_another_channel_reserves_nothing(octo: Octo) -> 
     assert refused(answer) == (400, "INVALID_BOOKING_UUID")
 
 
+@pytest.mark.one_database
 def test_a_departure_with_a_fraction_of_a_second_is_reserved(octo: Octo) -> None:
     start = octo.world.clock() + 5 * DAY + 123_456
     departure = octo.world.departure(octo.product, seats=2, starts_at=start)
@@ -258,6 +263,7 @@ def test_a_confirmation_and_a_cancellation_at_once_take_turns(octo: Octo) -> Non
 # Changed -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("stage", ["reserved", "confirmed"])
 def test_an_update_changes_date_party_and_contact(octo: Octo, stage: str) -> None:
     made = getattr(octo, stage)(2)
@@ -280,6 +286,7 @@ def test_an_update_changes_date_party_and_contact(octo: Octo, stage: str) -> Non
     assert octo.world.examine() == []
 
 
+@pytest.mark.one_database
 def test_a_reservation_changes_its_product(octo: Octo) -> None:
     made, other = octo.reserved(2), octo.world.experience()
     target = octo.world.departure(other, seats=2)
@@ -326,6 +333,7 @@ def test_bookings_of_every_channel_are_found_by_reference_and_day(octo: Octo) ->
     assert octo.done("POST", f"/bookings/{native['id']}/cancel")["status"] == "CANCELLED"
 
 
+@pytest.mark.one_database
 def test_a_guest_without_an_address_gets_no_mail(octo: Octo) -> None:
     made = octo.confirmed(1, contact={"firstName": "Ada", "lastName": "Lovelace", "notes": "Vegan"})
     assert (made["contact"]["fullName"], made["contact"]["notes"]) == ("Ada Lovelace", "Vegan")
@@ -334,6 +342,7 @@ def test_a_guest_without_an_address_gets_no_mail(octo: Octo) -> None:
     assert octo.world.examine() == []
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("wanted", [True, False, None])
 def test_a_receipt_is_sent_only_if_it_is_asked_for(octo: Octo, wanted: bool | None) -> None:
     octo.confirmed(1, emailReceipt=wanted)
@@ -371,6 +380,7 @@ INVALID: list[tuple[JsonObject, str]] = [
 ]
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(("over", "code"), INVALID)
 def test_a_wrong_field_of_an_order_has_the_code_of_the_standard(octo: Octo, over: JsonObject, code: str) -> None:
     with nothing_changes(octo.world):
@@ -390,6 +400,7 @@ PATHS: list[tuple[str, str, JsonObject | None]] = [
 ]
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(("method", "path", "body"), PATHS)
 def test_another_organizations_booking_is_as_unknown_as_none(
     octo: Octo, new_world: Any, method: str, path: str, body: JsonObject | None
@@ -402,6 +413,7 @@ def test_another_organizations_booking_is_as_unknown_as_none(
             assert (refused(answer), answer.json()["uuid"]) == ((400, "INVALID_BOOKING_UUID"), uuid)
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(
     ("contact", "field"),
     [
@@ -418,6 +430,7 @@ def test_a_contact_without_a_valid_guest_books_nothing(octo: Octo, contact: Json
     assert answer.json()["errorMessage"].startswith(f"{field}: ")
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(
     "params",
     [

@@ -266,6 +266,7 @@ def test_the_next_one_goes_on_where_the_last_one_stopped(
     assert not set(before) & set(application.ids)
 
 
+@pytest.mark.exhaustive
 @on_one_database
 def test_since_goes_back_and_never_leaves_out_what_was_missed(
     hooks: Hooks, application: Application, listener: Listener
@@ -282,6 +283,7 @@ def test_since_goes_back_and_never_leaves_out_what_was_missed(
     assert len(application.receipts) == 7
 
 
+@pytest.mark.exhaustive
 @on_one_database
 def test_other_types_go_on_from_the_same_place(hooks: Hooks, application: Application, listener: Listener) -> None:
     listener.start("--event", "booking.*")
@@ -294,6 +296,7 @@ def test_other_types_go_on_from_the_same_place(hooks: Hooks, application: Applic
     assert application.ids == [*wanted, *later]
 
 
+@pytest.mark.exhaustive
 @on_one_database
 def test_a_test_of_an_endpoint_is_forwarded_only_when_asked_for(
     hooks: Hooks, application: Application, listener: Listener
@@ -495,6 +498,7 @@ def test_what_cannot_begin_has_the_exit_code_of_its_kind(
     assert booking(*argv).code == 3
 
 
+@pytest.mark.exhaustive
 @on_one_database
 def test_a_damaged_checkpoint_is_named_and_can_be_left_aside(
     booking: Booking, hooks: Hooks, application: Application, listener: Listener

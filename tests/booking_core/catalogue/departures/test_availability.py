@@ -159,6 +159,7 @@ def crowd(url: str, world: World, *, held: int) -> str:
     return str(experiences[0]["id"])
 
 
+@pytest.mark.exhaustive(but="postgresql")
 def test_availability_reads_5_000_departures_of_its_window_with_one_statement(
     fresh_database_url: str, clock: FixedClock
 ) -> None:

@@ -62,6 +62,7 @@ def test_every_entry_is_in_one_batch_with_its_experience(sizes: tuple[int, ...],
         assert sum(first in batch.plan.experiences for batch in made) == 1
 
 
+@pytest.mark.one_database
 def test_batches_come_to_the_same_as_one_transaction(new_world: Callable[..., World], example_dir: Path) -> None:
     one, many = new_world(), new_world()
     document = transfer.parse((example_dir / "fjord-tours.json").read_bytes())
@@ -81,6 +82,7 @@ class Stop(Exception):
     """The import is ended between two batches."""
 
 
+@pytest.mark.exhaustive(but=("sqlite-1]", "postgresql-3]"))
 @pytest.mark.parametrize("after", [0, 1, 3, 5])
 def test_a_stopped_import_counts_its_rows_and_its_repetition_completes_it(world: World, after: int) -> None:
     document = {

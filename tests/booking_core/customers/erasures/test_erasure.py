@@ -87,6 +87,7 @@ def test_the_mails_that_a_sandbox_keeps_lose_the_guest(guests: Guests, clock: Fi
     assert sandbox.traces() == set()
 
 
+@pytest.mark.one_database
 def test_numbers_money_and_the_other_guest_stay_as_they_were(filled: Guests) -> None:
     own = filled.customer_id()
     before = filled.dump()
@@ -112,6 +113,7 @@ def test_numbers_money_and_the_other_guest_stay_as_they_were(filled: Guests) -> 
     assert ended == ended_before, "no mail is sent twice"
 
 
+@pytest.mark.one_database
 def test_the_receivers_get_one_event_and_the_customer_is_anonymous_at_once(filled: Guests) -> None:
     customer_id = filled.customer_id()
     while claimed := filled.hooks.claim(free=1000):
@@ -128,6 +130,7 @@ def test_the_receivers_get_one_event_and_the_customer_is_anonymous_at_once(fille
     assert shown["email"] == f"anonymized-{customer_id}@anonymized.invalid"
 
 
+@pytest.mark.one_database
 def test_a_retry_after_an_erasure_books_and_shows_nothing(filled: Guests) -> None:
     filled.request()
     filled.erase()
@@ -143,6 +146,7 @@ def test_a_retry_after_an_erasure_books_and_shows_nothing(filled: Guests) -> Non
     assert filled.api.get("/customers", email=ADA["email"]).json()["data"] == []
 
 
+@pytest.mark.one_database
 def test_an_erasure_ends_the_link_and_a_later_booking_makes_another_customer(filled: Guests) -> None:
     former, path = filled.customer_id(), urlsplit(filled.link).path
     for row in filled.world.rows(tables.bookings):

@@ -30,12 +30,14 @@ def test_a_consistent_history_has_no_findings(consistent_world: World) -> None:
     assert consistent_world.examine() == []
 
 
+@pytest.mark.one_database
 def test_an_empty_database_has_no_findings(fresh_database_url: str) -> None:
     database = Database(fresh_database_url)
     assert database.read(doctor.examine) == []
     database.close()
 
 
+@pytest.mark.one_database
 def test_a_finding_has_organization_subject_message_and_remedy(history: Any) -> None:
     other = make_world(history.world.database, history.world.clock)
     history.world.change(tables.departures, history.departure, seats_taken=5)
@@ -88,6 +90,7 @@ def purge_all(history: Any, url: str, *, keep_from: int) -> None:
     )
 
 
+@pytest.mark.exhaustive(but=("sqlite", "postgresql-12"))
 @pytest.mark.parametrize("keep_from", [1, 4, 12, 20, 9999])
 def test_rows_purged_after_their_retention_are_no_finding(
     history: Any, fresh_database_url: str, keep_from: int
@@ -97,6 +100,7 @@ def test_rows_purged_after_their_retention_are_no_finding(
     assert found(history.world, EXACT) == []
 
 
+@pytest.mark.one_database
 def test_events_purged_before_the_configured_retention_are_a_finding(history: Any, fresh_database_url: str) -> None:
     purge_all(history, fresh_database_url, keep_from=24)
     assert found(history.world, doctor.CheckOptions(event_retention_days=100)) == []
@@ -108,6 +112,7 @@ def test_events_purged_before_the_configured_retention_are_a_finding(history: An
     }
 
 
+@pytest.mark.exhaustive(but=("sqlite", "postgresql-29"))
 @pytest.mark.parametrize("days", [29, 31])
 def test_a_missing_outbox_row_is_a_finding_within_its_retention(
     history: Any, fresh_database_url: str, days: int

@@ -108,6 +108,7 @@ def test_an_auto_disabled_endpoint_is_one_finding_with_its_missed_deliveries(wor
     assert f"booking webhooks enable {endpoint}" in str(found.remedy)
 
 
+@pytest.mark.one_database
 def test_a_manually_disabled_endpoint_is_no_finding(world: World) -> None:
     hooks, endpoint = with_customers(world, 1)
     exhaust_attempts(world, hooks)
@@ -166,6 +167,7 @@ def test_refunds_that_the_gateway_refused_are_counted(world: World) -> None:
     assert "--status failed" in str(found.remedy)
 
 
+@pytest.mark.one_database
 def test_a_cancellation_without_refund_by_staff_is_no_finding(world: World) -> None:
     ops, departure = Operations(world), world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
     world.clock.advance(HOUR)
@@ -177,6 +179,7 @@ def test_a_cancellation_without_refund_by_staff_is_no_finding(world: World) -> N
     assert findings_for_person(world) == {}
 
 
+@pytest.mark.exhaustive(but=("sqlite", "postgresql-71"))
 @pytest.mark.parametrize("hours", [1, 71, 73])
 def test_failed_mails_are_a_finding_for_72_hours(world: World, hours: int) -> None:
     at = world.clock()
@@ -220,6 +223,7 @@ def test_bookings_of_a_cancelled_departure_are_a_finding_until_it_begins(world: 
     assert findings_for_person(world) == {}
 
 
+@pytest.mark.one_database
 def test_broken_data_comes_first(history: Any) -> None:
     history.world.change(tables.departures, history.departure, seats_taken=5)
     found = history.world.database.read(lambda tx: doctor.examine(tx, options=EVERYTHING))
@@ -241,6 +245,7 @@ def test_the_time_limits_are_no_smaller_than_those_of_the_writers() -> None:
     assert webhook_rules._JITTER_MAX <= checks.WEBHOOK_JITTER
 
 
+@pytest.mark.one_database
 def test_a_longer_time_to_pay_moves_the_limit(world: World) -> None:
     ops, departure = Operations(world), world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
     booking = ops.check_out(departure)
@@ -256,6 +261,7 @@ def test_a_longer_time_to_pay_moves_the_limit(world: World) -> None:
 # Sealed values ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_database
 def test_values_that_another_key_sealed_are_counted_by_kind(consistent_world: World) -> None:
     def lost(keys: SecretKeys | None) -> list[str]:
         options = doctor.CheckOptions(openers=None if keys is None else doctor.openers(keys))
@@ -275,6 +281,7 @@ def test_values_that_another_key_sealed_are_counted_by_kind(consistent_world: Wo
     ]
 
 
+@pytest.mark.one_database
 def test_a_value_is_opened_with_the_ids_of_its_row(consistent_world: World) -> None:
     context: dict[str, set[tuple[str, ...]]] = {}
 
@@ -299,6 +306,7 @@ def test_a_value_is_opened_with_the_ids_of_its_row(consistent_world: World) -> N
 # Rows that are no finding -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_database
 def test_a_customer_with_a_changed_address_is_no_finding(world: World) -> None:
     ops, departure = Operations(world), world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
     booking = ops.book(departure, email="Grace@Example.com")
@@ -308,6 +316,7 @@ def test_a_customer_with_a_changed_address_is_no_finding(world: World) -> None:
     assert findings_for_person(world) == {}
 
 
+@pytest.mark.one_database
 def test_fewer_seats_than_are_held_and_booked_are_no_finding(world: World) -> None:
     ops, departure = Operations(world), world.departure(world.experience(), seats=4)
     ops.hold(departure, 3)
@@ -318,6 +327,7 @@ def test_fewer_seats_than_are_held_and_booked_are_no_finding(world: World) -> No
         assert findings_for_person(world) == {}
 
 
+@pytest.mark.one_database
 def test_a_booking_moved_to_other_price_tiers_is_no_finding(world: World) -> None:
     ops, first = Operations(world), world.experience()
     other = world.experience(
@@ -330,6 +340,7 @@ def test_a_booking_moved_to_other_price_tiers_is_no_finding(world: World) -> Non
     assert findings_for_person(world) == {}
 
 
+@pytest.mark.one_database
 def test_bookings_before_staff_mails_were_enabled_are_no_finding(world: World) -> None:
     quiet = make_world(world.database, world.clock, notify_staff=False)
     quiet.clock.advance(HOUR)

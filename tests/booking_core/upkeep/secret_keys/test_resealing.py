@@ -36,6 +36,7 @@ def sealed(alone: World) -> Sealed:
     return filled.fill()
 
 
+@pytest.mark.exhaustive(but=("sqlite", "postgresql-gift_cards"))
 @pytest.mark.parametrize("table", PURPOSES, ids=lambda table: table.name)
 def test_a_sealed_value_cannot_be_emptied(sealed: Sealed, table: Table) -> None:
     row = sealed.world.rows(table)[0]
@@ -58,6 +59,7 @@ def unopened(sealed: Sealed) -> list[str]:
     return [each.plural for each in sealed.database.read(lambda tx: secret_keys.unopened(tx, keys, at))]
 
 
+@pytest.mark.one_database
 def test_the_key_in_use_has_sealed_everything(sealed: Sealed) -> None:
     (key_id,) = SecretKeys("A").ids
     found = counted(sealed)
@@ -83,6 +85,7 @@ def test_resealing_leaves_no_use_of_the_old_key(sealed: Sealed) -> None:
     assert {(key, state) for _, key, state in counted(sealed)} == {(new, State.CURRENT)}
 
 
+@pytest.mark.one_database
 def test_links_outlive_several_keys_and_are_shown_as_they_were(sealed: Sealed) -> None:
     for keys in (("B", "A"), ("B",), ("C", "B"), ("C",)):
         sealed.use(*keys)
@@ -97,12 +100,14 @@ def test_links_outlive_several_keys_and_are_shown_as_they_were(sealed: Sealed) -
         sealed.opened()
 
 
+@pytest.mark.one_database
 def test_without_resealing_a_dropped_key_takes_its_links_with_it(sealed: Sealed) -> None:
     sealed.use("B")
     with pytest.raises(NotFound):
         sealed.opened()
 
 
+@pytest.mark.one_database
 def test_new_links_end_those_of_former_keys_at_once(sealed: Sealed) -> None:
     keys = sealed.use("B", "A")
     reseal(sealed)
@@ -116,6 +121,7 @@ def test_new_links_end_those_of_former_keys_at_once(sealed: Sealed) -> None:
     assert unopened(sealed) == []
 
 
+@pytest.mark.one_database
 def test_values_that_no_key_opens_are_counted_and_not_changed(sealed: Sealed) -> None:
     before = sealed.world.row(tables.gift_cards, sealed.card)
     (lost,) = SecretKeys("A").ids
@@ -129,12 +135,14 @@ def test_values_that_no_key_opens_are_counted_and_not_changed(sealed: Sealed) ->
     sealed.assert_all_open()
 
 
+@pytest.mark.one_database
 def test_a_text_that_names_no_key_is_lost(sealed: Sealed) -> None:
     sealed.overwrite(tables.gift_cards, sealed.world.row(tables.gift_cards, sealed.card), code_sealed="AAAA")
     assert counted(sealed)["gift_card_code", None, State.LOST] == 1
     assert reseal(sealed)["gift_card_code"] == (0, 1)
 
 
+@pytest.mark.one_database
 def test_another_key_is_noticed_by_one_value_of_each_kind(sealed: Sealed) -> None:
     assert unopened(sealed) == []
     sealed.use("C")
@@ -146,6 +154,7 @@ def test_another_key_is_noticed_by_one_value_of_each_kind(sealed: Sealed) -> Non
     assert "link keys" in unopened(sealed)
 
 
+@pytest.mark.exhaustive(but=("sqlite", "postgresql-oldest-None"))
 @pytest.mark.parametrize("text", ["AAAA", "v2.00000000.AAAA", None])
 @pytest.mark.parametrize("place", [0, -1], ids=["oldest", "newest"])
 def test_a_damaged_value_at_an_edge_is_no_wrong_key(
@@ -163,6 +172,7 @@ def test_a_damaged_value_at_an_edge_is_no_wrong_key(
     assert "booking doctor" in problem.hint
 
 
+@pytest.mark.one_database
 def test_a_single_unopened_value_of_a_live_key_is_damaged(sealed: Sealed) -> None:
     row = sealed.world.row(tables.gift_cards, sealed.card)
     sealed.overwrite(tables.gift_cards, row, code_sealed=row["code_sealed"][:-8])
@@ -172,6 +182,7 @@ def test_a_single_unopened_value_of_a_live_key_is_damaged(sealed: Sealed) -> Non
     assert (found.plural, found.is_damaged) == ("gift card codes", True)
 
 
+@pytest.mark.one_database
 def test_a_key_dropped_too_early_is_missing_although_newer_values_open(sealed: Sealed) -> None:
     sealed.book("another-key")
     sealed.use("B", "A")
@@ -182,6 +193,7 @@ def test_a_key_dropped_too_early_is_missing_although_newer_values_open(sealed: S
     assert ("stored answers", *SecretKeys("A").ids) in [(each.plural, each.key_id) for each in found]
 
 
+@pytest.mark.one_database
 def test_an_empty_database_holds_nothing_to_be_opened(fresh_database_url: str) -> None:
     with closing(Database(fresh_database_url, clock=FixedClock())) as database:
         assert not database.read(lambda tx: secret_keys.holds_anything(tx, 0))
@@ -246,6 +258,7 @@ def test_a_database_that_is_busy_for_a_while_is_waited_for(sealed: Sealed, monke
     assert reseal(sealed)["webhook_secret"] == (1, 0)
 
 
+@pytest.mark.one_database
 def test_a_card_is_found_by_its_code_without_the_old_key(sealed: Sealed) -> None:
     from booking_core.base import gift_codes
 
@@ -264,6 +277,7 @@ def test_a_start_looks_up_few_values_by_indexes(sealed: Sealed) -> None:
     assert len(seen) == 2 * len(KINDS) + 1
 
 
+@pytest.mark.one_database
 def test_nothing_is_said_of_keys_but_their_ids(sealed: Sealed) -> None:
     keys = sealed.use("B-secret", "A")
     found = secret_keys.status(sealed.database, keys)

@@ -131,6 +131,7 @@ def test_no_transaction_is_open_during_a_call(till: Till) -> None:
     assert statuses(till) == {"succeeded": 1}
 
 
+@pytest.mark.one_database
 def test_a_slow_refund_delays_no_other(till: Till) -> None:
     slow = till.with_refund()
     for _ in range(2 * REFUNDS_IN_FLIGHT_MAX):
@@ -212,6 +213,7 @@ def reopen(till: Till, booking_id: str) -> None:
     till.world.database.write(lambda tx: payments.reopen_refund(tx, till.actor, refund_id))
 
 
+@pytest.mark.one_database
 def test_a_reopened_refund_is_sent_to_the_new_gateway(till: Till) -> None:
     booking_id = till.with_refund()
     assert run(job_of(till)) == [1]
@@ -226,6 +228,7 @@ def test_a_reopened_refund_is_sent_to_the_new_gateway(till: Till) -> None:
     assert till.payment(booking_id)["status"] == "refunded"
 
 
+@pytest.mark.exhaustive(but=("sqlite-error_after", "sqlite-conflict"))
 @pytest.mark.one_database
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.TIMEOUT_AFTER])
 def test_money_is_returned_once_however_often_staff_reopens_the_refund(till: Till, fault: Fault) -> None:
@@ -334,6 +337,7 @@ def test_ten_minutes_settle_all_refunds_after_a_day_of_outage(simulation: Simula
     simulation.each_was_refunded_once(made)
 
 
+@pytest.mark.one_database
 def test_refusals_reach_staff_despite_many_faults(simulation: Simulation) -> None:
     made = simulation.with_refunds(20)
     simulation.ledger.rate = 0.2

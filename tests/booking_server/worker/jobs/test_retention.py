@@ -128,6 +128,7 @@ def test_an_idle_turn_runs_once_a_minute(world: World) -> None:
     assert len(seen) == 14, "the clock, eight kinds, two of them with more ends, and the parked rows"
 
 
+@pytest.mark.one_database
 def test_a_failing_kind_does_not_stop_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make one table fail, as with a statement timeout; the other tables must not grow."""
 
@@ -236,6 +237,7 @@ def test_a_long_pause_of_the_service_is_caught_up_with(world: World) -> None:
     assert len(world.rows(tables.idempotency)) == 0
 
 
+@pytest.mark.exhaustive(but="postgresql")
 def test_several_workers_follow_a_jump_no_faster_than_one(world: World) -> None:
     book(world)
     machines = [Machine(world) for _ in range(4)]
@@ -308,6 +310,7 @@ def outbox_statuses(world: World) -> dict[str, str]:
     return {row["kind"]: row["status"] for row in world.rows(tables.effects)}
 
 
+@pytest.mark.one_database
 def test_an_ended_mail_is_deleted_with_its_outbox_row_after_thirty_days(world: World) -> None:
     mails, job = Mails(world), make_job(world)
     mails.book(notify_staff=False)
@@ -367,6 +370,7 @@ def test_outbox_rows_without_a_mail_are_deleted_too(world: World, monkeypatch: p
     assert outbox_statuses(world) == {}
 
 
+@pytest.mark.one_database
 def test_mails_are_deleted_in_batches(world: World) -> None:
     mails, job = Mails(world), make_job(world, limit=1, transactions=1)
     for number in range(5):
@@ -384,6 +388,7 @@ def test_mails_are_deleted_in_batches(world: World) -> None:
     assert left == [2, 1, 0, 0, 0], "one row of each kind in a turn; there are five stored answers"
 
 
+@pytest.mark.one_database
 def test_a_key_warning_is_not_repeated_after_its_outbox_row_is_deleted(world: World) -> None:
     mails, job = Mails(world), make_job(world)
     world.key(expires_at=world.clock() + DAY)
