@@ -45,8 +45,8 @@ def create_booking(api: Api) -> Request:
 
 
 def create_hold(api: Api) -> Request:
-    body = {"experience_date_id": departure(api), "seats": 2}
-    return Request("/holds", body, body | {"seats": 3})
+    offered = departure(api)
+    return Request("/holds", {"departure_id": offered, "seats": 2}, {"departure_id": offered, **party(2)})
 
 
 def extend_hold(api: Api) -> Request:

@@ -88,6 +88,34 @@ def test_a_field_out_of_its_bounds_is_refused(api: Api, departure: str, field: s
         assert (value, invalid_field(api.post("/holds", body))) == (value, field)
 
 
+@pytest.mark.parametrize("value", [0, -1, 1801, 60.5, "60", True, []])
+def test_an_extension_out_of_its_bounds_is_refused(api: Api, departure: str, value: object) -> None:
+    shown = hold(api, departure).json()
+    answer = api.post(f"/holds/{shown['id']}/extend", {"expires_in_seconds": value})
+    assert invalid_field(answer) == "expires_in_seconds"
+    assert api.get(f"/holds/{shown['id']}").json() == shown
+
+
+@pytest.mark.parametrize(
+    ("line", "field"),
+    [
+        ({"count": 0}, "guests.0.count"),
+        ({"count": 2**31}, "guests.0.count"),
+        ({"count": "2"}, "guests.0.count"),
+        ({"tier_id": ""}, "guests.0.tier_id"),
+        ({"tier_id": None}, "guests.0.tier_id"),
+    ],
+    ids=["zero", "large", "text", "empty-tier", "no-tier"],
+)
+def test_a_line_of_a_party_out_of_its_bounds_is_refused(
+    api: Api, departure: str, line: dict[str, object], field: str
+) -> None:
+    lines = [{"tier_id": "adult", "count": 1} | line]
+    assert invalid_field(api.post("/holds", {"departure_id": departure, "guests": lines})) == field
+    for guests in ([], "adult", [{}] * 101):
+        assert invalid_field(api.post("/holds", {"departure_id": departure, "guests": guests})) is not None
+
+
 # For a party, and extended ------------------------------------------------------------------------------------------
 
 
@@ -234,3 +262,16 @@ def test_a_hold_takes_as_many_statements_however_many_there_are(
         counts.append(len(statements))
     assert len(set(counts)) == 1
     assert counts[0] <= 8
+
+
+def test_a_party_and_an_extension_take_no_more_statements_than_seats(
+    api: Api, departure: str, statements: list[str]
+) -> None:
+    is_sqlite, counts = api.world.database.is_sqlite, []
+    for body in ({"seats": 1}, {"guests": [{"tier_id": "adult", "count": 1}]}):
+        statements.clear()
+        shown = api.post("/holds", {"departure_id": departure, **body}).json()
+        counts.append(len(statements))
+    statements.clear()
+    assert api.post(f"/holds/{shown['id']}/extend", {}).status_code == 200
+    assert (*counts, len(statements)) == ((8, 8, 6) if is_sqlite else (7, 7, 7))

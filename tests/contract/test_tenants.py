@@ -118,6 +118,7 @@ def test_no_operation_reaches_a_resource_of_another_organization(
         ("/bookings", {"guests": [{"tier_id": "adult", "count": 1}], "payment": "invoice", "customer": ADA}),
         ("/bookings/quote", {"guests": [{"tier_id": "adult", "count": 1}]}),
         ("/holds", {"seats": 1}),
+        ("/holds", {"guests": [{"tier_id": "adult", "count": 1}]}),
         ("/bookings/{own}/reschedule", {}),
         ("/bookings/{own}/reschedule/preview", {}),
     ],
