@@ -97,9 +97,13 @@ async def _count_address(request: Request) -> None:
 
 
 async def _failed(request: Request, _: Any) -> Response:
-    failed = errors.internal(state_of(request.scope).request_id)
+    if _is_octo(path_of(request.scope)):
+        response = octo.respond_with_failure(request)
+    else:
+        failed = errors.internal(state_of(request.scope).request_id)
+        response = Response(failed.body, failed.status, media_type="application/json")
     # The error goes on to uvicorn, which closes the connection. Without the header the client's next request is lost.
-    response = Response(failed.body, failed.status, {"connection": "close"}, "application/json")
+    response.headers["connection"] = "close"
     # Starlette sends this response from outside the middleware that adds them to all others.
     response.raw_headers.extend(context_headers(request.scope))
     return response

@@ -36,6 +36,7 @@ STATUS: dict[type[BookingError], int] = {
 }
 
 INTERNAL_STATUS = 500
+INTERNAL_MESSAGE = "Something went wrong on our side."
 
 
 def answer(error: BookingError, request_id: str) -> Answer:
@@ -49,7 +50,7 @@ def answer(error: BookingError, request_id: str) -> Answer:
 
 def internal(request_id: str) -> Answer:
     """Return a failure on our side, in fixed words."""
-    body = {"error": "Something went wrong on our side.", "code": "internal_error", "request_id": request_id}
+    body = {"error": INTERNAL_MESSAGE, "code": "internal_error", "request_id": request_id}
     return Answer(INTERNAL_STATUS, orjson.dumps(body))
 
 

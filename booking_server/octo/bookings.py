@@ -177,10 +177,23 @@ def _dumped(body: OctoRequest) -> JsonObject:
 
 
 def _items(items: Sequence[UnitItem], before: Sequence[JsonObject]) -> list[JsonObject]:
-    """Return unit items with their uuids. An item that repeats the uuid of one before keeps its other fields."""
+    """Return unit items with their uuids. An item that repeats the uuid of one before keeps its other fields.
+
+    An item without a uuid gets one of its unit from before, so that a repeated request has the same result.
+    """
     by_uuid = {item["uuid"]: item for item in before}
-    merged = [by_uuid.get(item.uuid or "", {}) | _dumped(item) for item in items]
-    return [item | {"uuid": item.get("uuid") or tokens.new_id()} for item in merged]
+    repeated = {item.uuid for item in items}
+    others = [item for item in before if item["uuid"] not in repeated]
+
+    def merge(item: UnitItem) -> JsonObject:
+        if item.uuid:
+            return by_uuid.get(item.uuid, {}) | _dumped(item)
+        same = next((other for other in others if other["unitId"] == item.unit_id), None)
+        if same is not None:
+            others.remove(same)
+        return _dumped(item) | {"uuid": same["uuid"] if same else tokens.new_id()}
+
+    return [merge(item) for item in items]
 
 
 # Confirming ----------------------------------------------------------------------------------------------------------

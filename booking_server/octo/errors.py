@@ -57,5 +57,14 @@ def status_and_body(error: BookingError) -> tuple[int, dict[str, Any]]:
 
 def respond_with(request: Request, error: BookingError) -> Response:
     """Return the response of a refusal, which names the active capabilities as every response does."""
-    status, body = status_and_body(error)
+    return _respond(request, *status_and_body(error))
+
+
+def respond_with_failure(request: Request) -> Response:
+    """Return the response of a failure on our side, in fixed words."""
+    body = {"error": "INTERNAL_SERVER_ERROR", "errorMessage": errors.INTERNAL_MESSAGE}
+    return _respond(request, errors.INTERNAL_STATUS, body)
+
+
+def _respond(request: Request, status: int, body: dict[str, Any]) -> Response:
     return Response(orjson.dumps(body), status, {HEADER: active_names(request)}, "application/json")

@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 from support.api.api import Api, booking_body, error_of, fresh_key
 from support.api.refusals import invalid_field
 from support.databases.databases import connect, departure_held, is_sqlite
+from support.faults.statements import failing_at
 from support.world.world import HOUR, NOON, SECRET, World
 
 from booking_core.db import tables
@@ -234,24 +235,6 @@ def test_the_retry_completes_a_cancellation_that_failed_at_any_statement(
     assert number >= 5
     assert api.event_types().count("booking.cancelled") == 2
     assert api.world.examine() == []
-
-
-@contextmanager
-def failing_at(database: Database, number: int) -> Iterator[None]:
-    """Let the statement of this number fail, counted from here."""
-    left = number
-
-    def fail(_: str) -> None:
-        nonlocal left
-        left -= 1
-        if left == -1:
-            raise RuntimeError("a failure that nobody foresaw")
-
-    database.observer = fail
-    try:
-        yield
-    finally:
-        database.observer = None
 
 
 def test_a_key_that_was_purged_is_new(api: Api, departure: str, shared_database_url: str) -> None:

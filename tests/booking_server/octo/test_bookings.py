@@ -5,12 +5,10 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-import httpx
 import pytest
-from support.api.api import Api
+from support.api.octo import ADULT, CONTACT, UNKNOWN, Octo, refused
 from support.api.refusals import nothing_changes
 from support.world.guests import Guests
-from support.world.operations import Operations
 from support.world.world import DAY
 
 from booking_core.base.clock import MINUTE
@@ -20,54 +18,6 @@ from booking_core.models.limits import LIVE_HOLDS_PER_ORGANIZATION
 from booking_core.records import idempotency
 
 JsonObject = dict[str, Any]
-CONTACT = {"fullName": "Ada Lovelace", "emailAddress": "ada@example.com"}
-ADULT = {"unitId": "adult"}
-UNKNOWN = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
-
-
-class Octo:
-    """Calls of a reseller with a key of the organization, about one product with two departures."""
-
-    def __init__(self, api: Api) -> None:
-        self.api, self.world, self.ops = api, api.world, Operations(api.world)
-        self.product = self.world.experience()
-        starts = [self.world.clock() + days * DAY for days in (2, 3)]
-        self.departures = [self.world.departure(self.product, seats=5, starts_at=start) for start in starts]
-        self.ids = [api.get(f"/departures/{one}").json()["starts_at"] for one in self.departures]
-
-    def call(self, method: str, path: str, **arguments: Any) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {self.api.key}", "Octo-Capabilities": "octo/pricing"}
-        answer: httpx.Response = self.api.client.request(method, f"/octo{path}", headers=headers, **arguments)
-        return answer
-
-    def done(self, method: str, path: str, **arguments: Any) -> Any:
-        answer = self.call(method, path, **arguments)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-    def order(self, count: int = 2, **over: Any) -> JsonObject:
-        named = {"productId": self.product, "optionId": "DEFAULT", "availabilityId": self.ids[0]}
-        return {**named, "unitItems": [ADULT] * count, **over}
-
-    def reserved(self, count: int = 2, **over: Any) -> JsonObject:
-        return dict(self.done("POST", "/bookings", json=self.order(count, **over)))
-
-    def confirmed(self, count: int = 2, **over: Any) -> JsonObject:
-        uuid = self.reserved(count)["uuid"]
-        return dict(self.done("POST", f"/bookings/{uuid}/confirm", json={"contact": CONTACT, **over}))
-
-    def vacancies(self, position: int = 0) -> int:
-        return int(self.api.get(f"/departures/{self.departures[position]}").json()["seats_available"])
-
-
-@pytest.fixture
-def octo(api: Api) -> Octo:
-    return Octo(api)
-
-
-def refused(answer: httpx.Response) -> tuple[int, str]:
-    assert set(answer.json()) >= {"error", "errorMessage"}
-    return answer.status_code, answer.json()["error"]
 
 
 def test_a_reservation_holds_its_seats_until_it_is_booked(octo: Octo) -> None:
@@ -402,13 +352,11 @@ PATHS: list[tuple[str, str, JsonObject | None]] = [
 
 @pytest.mark.one_database
 @pytest.mark.parametrize(("method", "path", "body"), PATHS)
-def test_another_organizations_booking_is_as_unknown_as_none(
-    octo: Octo, new_world: Any, method: str, path: str, body: JsonObject | None
+def test_a_uuid_that_nothing_has_comes_back_with_its_code(
+    octo: Octo, method: str, path: str, body: JsonObject | None
 ) -> None:
-    theirs = Octo(Api(octo.api.client, new_world()))
-    held, booked = theirs.reserved(1)["uuid"], theirs.confirmed(1)["uuid"]
-    with nothing_changes(theirs.world):
-        for uuid in (held, booked, UNKNOWN, "invalid", "a" * 300):
+    with nothing_changes(octo.world):
+        for uuid in (UNKNOWN, "invalid", "a" * 300):
             answer = octo.call(method, path.format(uuid=uuid), **({} if body is None else {"json": body}))
             assert (refused(answer), answer.json()["uuid"]) == ((400, "INVALID_BOOKING_UUID"), uuid)
 
@@ -512,19 +460,3 @@ def test_native_clients_and_resellers_never_oversell_a_departure(octo: Octo) -> 
     assert sum(sold) == seats == octo.ops.taken(octo.departures[0])
     assert octo.vacancies() == 0
     assert octo.world.examine() == []
-
-
-def test_each_verb_takes_a_fixed_number_of_statements(octo: Octo, statements: list[str]) -> None:
-    made = octo.reserved(1)
-    counts = []
-    for method, path, body in (
-        ("POST", "/bookings", octo.order(1)),
-        ("GET", f"/bookings/{made['uuid']}", None),
-        ("POST", f"/bookings/{made['uuid']}/confirm", {"contact": CONTACT}),
-        ("GET", f"/bookings/{made['uuid']}", None),
-        ("GET", "/bookings?supplierReference=1", None),
-    ):
-        statements.clear()
-        octo.done(method, path, **({} if body is None else {"json": body}))
-        counts.append(len(statements))
-    assert counts == ([9, 4, 19, 4, 3] if octo.world.database.is_sqlite else [8, 4, 12, 4, 3])

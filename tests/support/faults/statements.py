@@ -1,0 +1,24 @@
+"""A statement that fails for a reason that nobody foresaw."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from booking_core.db.engine import Database
+
+
+@contextmanager
+def failing_at(database: Database, number: int) -> Iterator[None]:
+    """Let the statement of this number fail, counted from here."""
+    left = number
+
+    def fail(_: str) -> None:
+        nonlocal left
+        left -= 1
+        if left == -1:
+            raise RuntimeError("a failure that nobody foresaw")
+
+    database.observer = fail
+    try:
+        yield
+    finally:
+        database.observer = None
