@@ -1,6 +1,7 @@
 """A server of the Model Context Protocol: an agent finds, books and changes tours with the SDK.
 
-A booking takes over a hold, and its idempotency key is derived from the hold: a repeated call returns the same booking.
+A booking takes over a hold, which can be done once, and its idempotency key is derived from the hold and the order: a
+repeated call returns the same booking.
 A refusal names its reasons, and the nearest departures with enough seats.
 """
 
@@ -13,10 +14,11 @@ from typing import Annotated, Any
 
 import anyio
 import uvicorn
-from mcp.server.mcpserver import Context, Elicit, MCPServer, Resolve
+from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, ElicitationResult, MCPServer, Resolve
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp.types import ToolAnnotations
 from pydantic import BaseModel, Field
+from pydantic_core import to_json
 
 from booking_cli._version import __version__
 from booking_core.models.bookings import AddOnInput, BookingChange, BookingQuote, GuestInput, GuestLineInput
@@ -26,7 +28,14 @@ from booking_core.models.holds import Hold
 from booking_core.models.money import Money, formatted
 from booking_core.models.organizations import Me
 from booking_core.models.scopes import Scope
-from booking_sdk import APIError, APIStatusError, AsyncBookingClient, NotFoundError, idempotency_key
+from booking_sdk import (
+    APIError,
+    APIStatusError,
+    AsyncBookingClient,
+    NotFoundError,
+    PermissionDeniedError,
+    idempotency_key,
+)
 from booking_sdk.models import AnyEvent, Booking
 from booking_sdk.params import BookingStatusParam, PaymentParam, RefundParam
 
@@ -37,6 +46,8 @@ Days and local times are in {timezone}."""
 ALTERNATIVES = 3
 ALTERNATIVES_WITHIN = timedelta(days=14)
 """The time before and after a departure that is searched for others."""
+_OF_DEPARTURES = frozenset({"insufficient_capacity", "conflict"})
+"""The codes of refusals that another departure may not have."""
 STOP_WITHIN_S = 5
 _HOST = "127.0.0.1"
 UNCONFIRMED = "Nobody confirmed it, so nothing was changed."
@@ -104,7 +115,9 @@ def with_reasons(function: Callable[..., Awaitable[Any]]) -> Callable[..., Await
 
 def _described(error: APIStatusError, alternatives: Sequence[Departure] = ()) -> str:
     lines = [f"{error.code or error.status_code}: {error.message}"]
-    lines += [f"- {detail.field or detail.reason}: {detail.message}" for detail in error.details]
+    for detail in error.details:
+        reason = f"{detail.field}, {detail.reason}" if detail.field else detail.reason
+        lines.append(f"- {reason}" if detail.message in error.message else f"- {reason}: {detail.message}")
     if error.retryable:
         lines.append("Call it again in a moment.")
     if alternatives:
@@ -148,16 +161,19 @@ async def _fitting(departures: AsyncIterator[Departure], seats: int, limit: int)
 
 
 async def _alternatives(ctx: ShopContext, departure_id: str, seats: int) -> list[Departure]:
-    """Return the nearest other departures of the experience with enough seats, the nearest first."""
+    """Return the nearest other departures of the experience with enough seats, the nearest first.
+
+    There are none for a key that may not read them: the refusal is then shown without them.
+    """
     client = _client(ctx)
     try:
         refused = await client.departures.get(departure_id)
-    except NotFoundError:
+        first = (refused.starts_at - ALTERNATIVES_WITHIN).date()
+        last = first + 2 * ALTERNATIVES_WITHIN
+        departures = client.availability.iterate(date_from=first, date_to=last, experience_id=refused.experience_id)
+        fitting = [departure async for departure in _fitting(departures, seats, 1_000) if departure.id != refused.id]
+    except (NotFoundError, PermissionDeniedError):
         return []
-    first = (refused.starts_at - ALTERNATIVES_WITHIN).date()
-    last = first + 2 * ALTERNATIVES_WITHIN
-    departures = client.availability.iterate(date_from=first, date_to=last, experience_id=refused.experience_id)
-    fitting = [departure async for departure in _fitting(departures, seats, 1_000) if departure.id != refused.id]
     return sorted(fitting, key=lambda departure: abs(departure.starts_at - refused.starts_at))[:ALTERNATIVES]
 
 
@@ -168,7 +184,8 @@ async def quote(
     answer = await _client(ctx).bookings.quote(
         departure_id=departure_id, guests=guests, add_ons=add_ons, hold_id=hold_id
     )
-    alternatives = [] if answer.allowed else await _alternatives(ctx, departure_id, max(1, answer.seats))
+    is_full_or_closed = any(refusal.code in _OF_DEPARTURES for refusal in answer.refusals)
+    alternatives = await _alternatives(ctx, departure_id, max(1, answer.seats)) if is_full_or_closed else []
     return QuoteWithAlternatives(quote=answer, alternatives=alternatives)
 
 
@@ -254,7 +271,7 @@ async def book(
     guests: Guests,
     customer: GuestInput,
     payment: Annotated[PaymentParam, Field(description="How the guest pays; `external_paid`: it was paid elsewhere.")],
-    confirmation: Annotated[Confirmation, Resolve(confirm_booking)],
+    confirmation: Annotated[ElicitationResult[Confirmation], Resolve(confirm_booking)],
     add_ons: AddOns = None,
     note: str | None = None,
     locale: str | None = None,
@@ -267,17 +284,18 @@ async def book(
     """
     _require(confirmation)
     hold = await _client(ctx).holds.get(hold_id)
+    order: dict[str, Any] = {
+        "guests": guests,
+        "customer": customer,
+        "payment": payment,
+        "add_ons": add_ons,
+        "note": note,
+        "locale": locale,
+        "external_reference": external_reference,
+    }
+    key = idempotency_key(hold.id, to_json(order).decode(), namespace="mcp-hold")  # an id may be in upper case
     return await _client(ctx).bookings.create(
-        departure_id=hold.departure_id,
-        hold_id=hold.id,
-        guests=guests,
-        customer=customer,
-        payment=payment,
-        add_ons=add_ons,
-        note=note,
-        locale=locale,
-        external_reference=external_reference,
-        idempotency_key=idempotency_key(hold.id, namespace="mcp-hold"),  # an id may be written in upper case
+        departure_id=hold.departure_id, hold_id=hold.id, idempotency_key=key, **order
     )
 
 
@@ -312,7 +330,7 @@ async def change_party(
     ctx: ShopContext,
     booking_id: str,
     guests: Guests,
-    confirmation: Annotated[Confirmation, Resolve(confirm_party)],
+    confirmation: Annotated[ElicitationResult[Confirmation], Resolve(confirm_party)],
     add_ons: AddOns = None,
     refund: RefundParam = "auto",
 ) -> BookingChange:
@@ -355,7 +373,7 @@ async def confirm_cancellation(
 async def cancel_booking(
     ctx: ShopContext,
     booking_id: str,
-    confirmation: Annotated[Confirmation, Resolve(confirm_cancellation)],
+    confirmation: Annotated[ElicitationResult[Confirmation], Resolve(confirm_cancellation)],
     refund: RefundParam = "auto",
     reason: str | None = None,
 ) -> Booking:
@@ -376,8 +394,8 @@ def _asked(ctx: ShopContext, question: str, amount: Money) -> Confirmation | Eli
     return Elicit(question, Confirmation)
 
 
-def _require(confirmation: Confirmation) -> None:
-    if not confirmation.confirmed:
+def _require(confirmation: ElicitationResult[Confirmation]) -> None:
+    if not (isinstance(confirmation, AcceptedElicitation) and confirmation.data.confirmed):
         raise ToolError(UNCONFIRMED)
 
 
@@ -391,22 +409,32 @@ _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _ADDS = ToolAnnotations(destructive_hint=False, open_world_hint=False)
 _ADDS_ONCE = ToolAnnotations(destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _CHANGES = ToolAnnotations(destructive_hint=True, idempotent_hint=True, open_world_hint=False)
-TOOLS: Sequence[tuple[Callable[..., Awaitable[Any]], ToolAnnotations, Scope]] = (
-    (find_experiences, _READS, Scope.EXPERIENCES_READ),
-    (find_departures, _READS, Scope.AVAILABILITY_READ),
-    (find_bookings, _READS, Scope.BOOKINGS_READ),
-    (get_booking, _READS, Scope.BOOKINGS_READ),
-    (list_events, _READS, Scope.BOOKINGS_READ),
-    (quote, _READS, Scope.BOOKINGS_WRITE),
-    (hold_seats, _ADDS, Scope.BOOKINGS_WRITE),
-    (release_hold, _CHANGES, Scope.BOOKINGS_WRITE),
-    (book, _ADDS_ONCE, Scope.BOOKINGS_WRITE),
-    (move_booking, _CHANGES, Scope.BOOKINGS_WRITE),
-    (change_party, _CHANGES, Scope.BOOKINGS_WRITE),
-    (change_guest, _CHANGES, Scope.BOOKINGS_WRITE),
-    (cancel_booking, _CHANGES, Scope.BOOKINGS_WRITE),
+_SELLS, _LOOKS = (Scope.BOOKINGS_WRITE,), (Scope.BOOKINGS_READ,)
+TOOLS: Sequence[tuple[Callable[..., Awaitable[Any]], ToolAnnotations, Sequence[Scope]]] = (
+    (find_experiences, _READS, (Scope.EXPERIENCES_READ,)),
+    (find_departures, _READS, (Scope.AVAILABILITY_READ,)),
+    (find_bookings, _READS, _LOOKS),
+    (get_booking, _READS, _LOOKS),
+    (list_events, _READS, _LOOKS),
+    (quote, _READS, _SELLS),
+    (hold_seats, _ADDS, _SELLS),
+    (release_hold, _CHANGES, _SELLS),
+    (book, _ADDS_ONCE, _SELLS),
+    (move_booking, _CHANGES, _SELLS),
+    (change_party, _CHANGES, _SELLS),
+    (change_guest, _CHANGES, _SELLS),
+    (cancel_booking, _CHANGES, (*_SELLS, *_LOOKS)),
 )
-"""Each tool, its hints for clients, and the scope that it needs."""
+"""Each tool, its hints for clients, and the scopes that it needs."""
+
+
+def tools_of(me: Me, *, read_only: bool) -> list[tuple[Callable[..., Awaitable[Any]], ToolAnnotations]]:
+    """Return the tools that a key may use, without those that change something if `read_only`."""
+    return [
+        (function, annotations)
+        for function, annotations, scopes in TOOLS
+        if all(me.key.has(scope) for scope in scopes) and (annotations is _READS or not read_only)
+    ]
 
 
 def make_server(client: AsyncBookingClient, me: Me, *, read_only: bool, confirms: bool) -> MCPServer[Shop]:
@@ -427,9 +455,8 @@ def make_server(client: AsyncBookingClient, me: Me, *, read_only: bool, confirms
     server: MCPServer[Shop] = MCPServer(
         "booking", title=title, version=__version__, instructions=instructions, lifespan=lifespan, log_level="WARNING"
     )
-    for function, annotations, scope in TOOLS:
-        if me.key.has(scope) and (annotations is _READS or not read_only):
-            server.add_tool(with_reasons(function), annotations=annotations)
+    for function, annotations in tools_of(me, read_only=read_only):
+        server.add_tool(with_reasons(function), annotations=annotations)
     _add_resources(server, client, me)
     return server
 

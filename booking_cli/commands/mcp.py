@@ -6,6 +6,7 @@ from booking_cli.client import api_client
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
+from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import option
 
 app = command_app()
@@ -38,4 +39,7 @@ def mcp(
         raise CliError("The package mcp is not installed.", code="package_missing", hint=hint) from None
     with api_client.connect(cli) as client:
         me = client.me()
+    if not mcp_server.tools_of(me, read_only=read_only):
+        hint = "booking keys create --org SLUG --name Agent --all-read --scope bookings:write"
+        raise CliError("The key has no scope of a tool.", ExitCode.FORBIDDEN, code="insufficient_scope", hint=hint)
     mcp_server.run(*api_client.login(cli), me, port=port, read_only=read_only, confirms=not cli.options.yes)

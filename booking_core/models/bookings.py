@@ -417,7 +417,7 @@ class BookingGuestChange(Request):
     @model_validator(mode="after")
     def _changes_something(self) -> Self:
         if not any(value is not None for value in dict(self).values()):
-            raise Fault("at_least_one", "needs name, email, phone or note")
+            raise Fault("at_least_one", "The body needs name, email, phone or note.")
         return self
 
 

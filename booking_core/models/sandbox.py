@@ -92,7 +92,7 @@ class SandboxClockAdvance(Request):
     @model_validator(mode="after")
     def _has_one(self) -> "SandboxClockAdvance":
         if (self.seconds is None) == (self.to is None):
-            raise Fault("exactly_one", "needs either seconds or to")
+            raise Fault("exactly_one", "The body needs either seconds or to.")
         return self
 
 

@@ -197,7 +197,7 @@ def test_two_agents_with_one_hold_book_once(agent: Agent, api: FakeBookingAPI, d
     assert len({booking["customer"]["name"] for booking in booked}) == 1
     refusals = [answer.content[0].text for answer in answers if answer.is_error]
     assert len(refusals) == 3
-    assert all("idempotency_key_reused: " in refusal for refusal in refusals)
+    assert all("hold_id, hold_booked" in refusal for refusal in refusals)
 
 
 def test_a_call_that_cannot_reach_the_service_may_be_repeated(
@@ -256,7 +256,17 @@ def test_a_hold_of_another_order_books_nothing(agent: Agent, departure: Departur
     hold_id = agent.hold(departure)
     agent.book(hold_id)
     other = {"hold_id": hold_id, "guests": PARTY, "customer": GUEST | {"name": "Bob"}, "payment": "external_paid"}
-    assert agent.refusal("book", **other).startswith("idempotency_key_reused: ")
+    refused = ["conflict: A booking has taken over the hold.", "- hold_id, hold_booked"]
+    assert agent.refusal("book", **other).splitlines() == refused
+
+
+def test_a_corrected_order_takes_over_the_hold_of_a_refused_one(
+    agent: Agent, api: FakeBookingAPI, departure: Departure
+) -> None:
+    order = {"hold_id": agent.hold(departure), "customer": GUEST, "payment": "external_paid"}
+    refused = agent.refusal("book", guests=[{"tier_id": "crew", "count": 2}], **order)
+    assert refused.startswith("validation_failed: ")
+    assert agent.result("book", guests=PARTY, **order)["status"] == "confirmed"
 
 
 def test_a_refusal_names_the_nearest_departures_with_enough_seats(
@@ -280,9 +290,32 @@ def test_a_refusal_names_the_nearest_departures_with_enough_seats(
     assert [other["id"] for other in quoted["alternatives"]] == [other.id for other in nearest]
 
 
+def test_a_wrong_tier_is_no_reason_to_offer_other_departures(agent: Agent, departure: Departure) -> None:
+    answer = agent.result("quote", departure_id=departure.id, guests=[{"tier_id": "crew", "count": 1}])
+    assert [refusal["reason"] for refusal in answer["quote"]["refusals"]] == ["unknown_tier"]
+    assert answer["alternatives"] == []
+
+
+def test_a_key_that_reads_no_departures_sees_the_refusal_alone(
+    agent: Agent, api: FakeBookingAPI, departure: Departure
+) -> None:
+    agent.scopes = {Scope.BOOKINGS_WRITE}
+    api.add_departure(departure.experience_id, seats=6, starts_at=departure.starts_at + timedelta(days=1))
+    refused = agent.refusal("hold_seats", departure_id=departure.id, seats=6)
+    assert refused == "insufficient_capacity: Not enough seats: 4 available."
+    assert agent.result("quote", departure_id=departure.id, guests=PARTY * 3)["alternatives"] == []
+
+
 def test_an_unknown_departure_has_no_alternatives(agent: Agent) -> None:
     unknown = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
     assert agent.refusal("hold_seats", departure_id=unknown, seats=1) == "not_found: There is no such departure."
+
+
+def test_each_fault_of_a_call_is_named_with_its_reason(agent: Agent, booked: Any) -> None:
+    refused = agent.refusal("change_guest", booking_id=booked["id"], name="a\nb", email="nobody")
+    first, *others = refused.splitlines()
+    assert first.startswith("validation_failed: name: ")
+    assert others == ["- name, forbidden_character", "- email, wrong_format: is not one e-mail address"]
 
 
 def test_a_wrong_argument_names_its_field(agent: Agent, departure: Departure) -> None:
@@ -358,8 +391,7 @@ def test_a_person_who_does_not_confirm_keeps_everything(
     ]
     with unchanged(api):
         for tool, arguments in calls:
-            refused = agent.refusal(tool, **arguments)
-            assert isinstance(answer, str) or refused == UNCONFIRMED
+            assert agent.refusal(tool, **arguments) == UNCONFIRMED
     assert len(agent.questions) == len(calls)
 
 
@@ -404,6 +436,8 @@ def test_the_tools_are_those_that_the_key_may_use(agent: Agent) -> None:
     assert tools_of(agent) == {"find_departures"}
     agent.scopes = {*READ_SCOPES}
     assert tools_of(agent) == READING - {"quote"}
+    agent.scopes = {Scope.BOOKINGS_WRITE}  # a cancellation shows the booking before it
+    assert tools_of(agent) == ALL - READING - {"cancel_booking"} | {"quote"}
 
 
 def test_a_server_that_only_reads_offers_no_change(agent: Agent, departure: Departure) -> None:
@@ -558,6 +592,13 @@ def test_the_public_inspector_lists_the_tools_and_calls_them(shop: World) -> Non
 def test_a_key_that_is_not_accepted_ends_the_command(booking: Booking, environment: Environment) -> None:
     environment("BOOKING_API_KEY", "svc_unknown")
     assert booking("mcp", "-o", "json").refusal == (ExitCode.AUTH, "api_key_invalid")
+
+
+def test_a_key_without_a_scope_of_a_tool_ends_the_command(
+    shop: World, booking: Booking, environment: Environment
+) -> None:
+    environment("BOOKING_API_KEY", shop.key(Scope.WEBHOOKS_MANAGE))
+    assert booking("mcp", "-o", "json").refusal == (ExitCode.FORBIDDEN, "insufficient_scope")
 
 
 def test_a_missing_package_is_named(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:

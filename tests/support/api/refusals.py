@@ -64,6 +64,7 @@ def _check_details(details: Any) -> None:
         assert detail["field"] is None or detail["field"]
         assert detail["reason"] in _REASONS
         assert detail["message"]
+        assert detail["field"] or detail["message"].endswith("."), "without a field it is a sentence"
 
 
 def _check_headers(answer: Answered, code: str, request_id: str) -> None:
