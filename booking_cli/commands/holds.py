@@ -12,6 +12,7 @@ from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import Departure, argument, option
 from booking_cli.operator import transactions
 from booking_core.models.json import JsonObject
+from booking_core.models.limits import HOLD_S_MAX
 
 if TYPE_CHECKING:
     from booking_core.base.context import Actor
@@ -48,13 +49,15 @@ def create(
         booking holds create --departure ID --guest adult=2 --guest child=1 --for 20m
         booking holds create --org fjord-tours --departure ID --seats 2 --for 24h     (in the database)
     """
-    if (seats is None) == (not guest):
+    if seats is not None and guest:
+        raise CliError("--seats and --guest exclude each other.", hint="pass --guest adult=2 to see the price, too")
+    if seats is None and not guest:
         raise CliError("Either --seats or --guest is needed.", hint="pass --guest adult=2 to see the price, too")
     party = {"guests": counts(guest, "tier_id")} if guest else {"seats": seats}
     if uses_database(cli, org):
         create_in_database(cli, departure, org, party, length)
         return
-    body = {"departure_id": departure, "expires_in_seconds": _seconds(length)} | party
+    body = {"departure_id": departure, "expires_in_seconds": _short(length)} | party
     cli.render.one(api_client.post(cli, "holds", body=body, key_option=key).body)
 
 
@@ -76,6 +79,14 @@ def _seconds(length: str) -> int:
     return duration_us(length) // 1_000_000
 
 
+def _short(length: str) -> int:
+    """Return the seconds of a hold of the API."""
+    seconds = _seconds(length)
+    if not 1 <= seconds <= HOLD_S_MAX:
+        raise CliError(f"--for is from 1s to {HOLD_S_MAX // 60}m over HTTP.")
+    return seconds
+
+
 @command(app, "get", shape="hold")
 def get(cli: Cli, hold_id: HoldId) -> None:
     """Show a hold and whether it still keeps its seats.
@@ -93,7 +104,7 @@ def extend(cli: Cli, hold_id: HoldId, length: Length = "10m", key: options.Idemp
     Examples:
         booking holds extend 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --for 15m
     """
-    body = {"expires_in_seconds": _seconds(length)}
+    body = {"expires_in_seconds": _short(length)}
     cli.render.one(api_client.post(cli, f"holds/{hold_id}/extend", body=body, key_option=key).body)
 
 

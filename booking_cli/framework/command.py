@@ -28,7 +28,7 @@ from booking_cli.framework.context import resume_collections
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.formatting import BOLD, PLAIN, wants_color
 from booking_cli.framework.output import COLORS, FORMATS
-from booking_cli.framework.typer_parts import CompletionItem, MissingParameter
+from booking_cli.framework.typer_parts import CompletionItem, MissingParameter, UsageError
 
 _PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
 
@@ -182,6 +182,9 @@ class CliCommand(TyperCommand):
             return super().parse_args(ctx, args)
         except MissingParameter:
             raise self._missing(ctx) from None
+        except UsageError as error:
+            error.ctx = error.ctx or ctx  # the parser's own errors have none, and the hint names the command
+            raise
 
     def _missing(self, ctx: Any) -> CliError:
         """Return the error for the required parameters that were not given. Typer's names only the first of them."""

@@ -1,17 +1,26 @@
 """The private parts of Typer that the command needs. No other module names one.
 
 Typer contains Click as `typer._click`, and exports neither Click's error for a missing parameter, which names only the
-first one, nor its item of completion, which a group needs to list commands without importing them. It writes and runs
+first one, nor the class of such errors, nor its item of completion, which a group needs to list commands without
+importing them. It writes and runs
 the scripts of completion in private modules, too. The metadata allows the releases of Typer that have these parts, and
 `tests/booking_cli/framework/test_typer_parts.py` names the part that a newer release lacks.
 """
 
 from typing import Any
 
-from typer._click.exceptions import MissingParameter, NoArgsIsHelpError
+from typer._click.exceptions import MissingParameter, NoArgsIsHelpError, UsageError
 from typer._click.shell_completion import CompletionItem
 
-__all__ = ["COMPLETION_VARIABLE", "CompletionItem", "MissingParameter", "NoArgsIsHelpError", "complete", "script"]
+__all__ = [
+    "COMPLETION_VARIABLE",
+    "CompletionItem",
+    "MissingParameter",
+    "NoArgsIsHelpError",
+    "UsageError",
+    "complete",
+    "script",
+]
 
 COMPLETION_VARIABLE = "_BOOKING_COMPLETE"
 """The variable that a completion script sets for its requests."""

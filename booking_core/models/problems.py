@@ -10,7 +10,7 @@ _REASONS = frozenset(get_args(ErrorReason))
 _PROBLEMS: Mapping[str, tuple[ErrorReason, str | None]] = {
     "missing": ("required", "is required"),
     "none_required": ("wrong_type", "must be null"),
-    "json_invalid": ("invalid_json", "is not valid JSON"),
+    "json_invalid": ("invalid_json", "The body is not valid JSON."),
     "json_type": ("invalid_json", "is not valid JSON"),
     "union_tag_invalid": ("unknown_value", "is of an unknown kind"),
     "union_tag_not_found": ("required", None),
@@ -45,7 +45,8 @@ _PROBLEMS: Mapping[str, tuple[ErrorReason, str | None]] = {
     "date_parsing": ("wrong_format", "must be a date, YYYY-MM-DD"),
     "date_from_datetime_parsing": ("wrong_format", "must be a date, YYYY-MM-DD"),
 }
-"""Reason and words by the type of the problem. Without words, pydantic's own are shown."""
+"""Reason and words by the type of the problem: a sentence for what has no field. Without words, pydantic's own are
+shown."""
 _SUBJECT = re.compile(r"^\w+ should\b")
 _COUNTED = re.compile(r" after validation, not \d+$")
 

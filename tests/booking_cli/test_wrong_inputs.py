@@ -61,6 +61,12 @@ def test_a_wrong_value_is_a_line_and_an_exit_code(
     assert wrong == []
 
 
+@pytest.mark.one_database
+def test_an_option_without_its_value_is_explained_by_its_command(booking: Booking) -> None:
+    refused = booking("holds", "create", "--departure", "-o", "json")
+    assert (refused.code, refused.error["hint"]) == (ExitCode.USAGE, "booking holds create --help")
+
+
 @pytest.mark.parametrize("leaf", _leaves(), ids=lambda leaf: " ".join(leaf.words))
 def test_a_command_without_its_arguments_or_with_too_many_is_misused(
     booking: Booking, environment: Environment, leaf: Leaf

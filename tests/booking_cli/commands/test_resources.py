@@ -202,7 +202,9 @@ def test_seats_are_quoted_held_and_booked_over_http(booking: Booking, shop: Worl
     hold = booking("holds", "create", *of, "--seats", "2", "--for", "5m", "-o", "json").json
     assert booking("holds", "get", hold["id"], "-o", "json").json == hold
     assert booking("holds", "extend", hold["id"], "--for", "20m", "-o", "json").json["expires_at"] > hold["expires_at"]
-    assert booking("holds", "create", *of).code == ExitCode.USAGE
+    for wrong in ((), ("--seats", "1", "--guest", "adult=1"), ("--seats", "1", "--for", "31m")):
+        assert booking("holds", "create", *of, *wrong).code == ExitCode.USAGE
+    assert "--for is from 1s to 30m over HTTP." in booking("holds", "extend", hold["id"], "--for", "31m").err
     other = booking("holds", "create", *of, "--guest", "adult=1", "-o", "json").json
     assert other["totals"] == booking("bookings", "quote", *of, "--guest", "adult=1", "-o", "json").json["totals"]
     assert booking("holds", "delete", other["id"], "-o", "json").json["status"] == "released"
