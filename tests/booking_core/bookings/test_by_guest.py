@@ -110,6 +110,16 @@ def test_a_move_begins_the_deadlines_of_the_new_departure(new_world: Callable[..
     assert visit.cancel()["status"] == "cancelled"
 
 
+def test_a_move_is_offered_where_the_seats_are_enough_for_the_party(new_world: Callable[..., World]) -> None:
+    world = new_world(guest_move_until_hours=0)
+    ops, experience = Operations(world), world.experience()
+    for seats in (1, 2, 3):
+        world.departure(experience, starts_at=START + seats * HOUR, seats=seats)
+    booking_id = ops.book(world.departure(experience, starts_at=START), 2)["id"]
+    moves = ops.act(lambda tx, actor: bookings.find_moves(tx, actor, booking_id))
+    assert [(move.starts_at - START) // HOUR for move in moves] == [2, 3]
+
+
 def test_staff_cancels_and_moves_after_every_deadline(new_world: Callable[..., World]) -> None:
     visit = Visit(new_world(guest_cancel_until_hours=None))
     visit.world.clock.advance(5 * DAY - 1)

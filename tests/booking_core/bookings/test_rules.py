@@ -318,6 +318,11 @@ def test_a_smaller_party_keeps_the_lines_of_other_tiers() -> None:
     assert (quote.is_same, quote.has_more_guests) == (False, False)
 
 
+def test_one_guest_more_is_a_larger_party_though_others_leave() -> None:
+    before = row(guests=priced([("adult", 2), ("family", 1)]).guests)
+    assert changed(before, [("adult", 3)]).has_more_guests
+
+
 def test_a_party_in_another_order_is_the_same() -> None:
     before = row(guests=priced([("adult", 2), ("family", 1)]).guests)
     quote = changed(before, [("family", 1), ("adult", 2)])

@@ -117,10 +117,12 @@ THREE_DECIMALS = "KWD BHD JOD OMR TND"
 ORGANIZATION = Organization(**organization_row(NOON))
 
 
-def amount_owed(paid_minor: int, percent: int, hours: int = 24, at: int = 1, currency: str = "NOK") -> int:
+def amount_owed(
+    paid_minor: int, percent: int, hours: int = 24, at: int = 1, currency: str = "NOK", refunded_minor: int = 0
+) -> int:
     """Return the refund that the policy requires for a departure that starts at 0."""
     organization = replace(ORGANIZATION, refund_full_until_hours=hours, refund_late_percent=percent)
-    payment = {"paid_minor": paid_minor, "refunded_minor": 0, "currency": currency}
+    payment = {"paid_minor": paid_minor, "refunded_minor": refunded_minor, "currency": currency}
     return rules.refund_amount(organization, **payment, starts_at=0, at=at).amount_minor  # type: ignore[arg-type]
 
 
@@ -142,6 +144,11 @@ def test_a_percentage_is_rounded_half_up_to_the_unit_of_the_gateway(
 ) -> None:
     for currency in currencies.split():
         assert {paid: amount_owed(paid, percent, currency=currency) for paid in amounts} == amounts
+
+
+@pytest.mark.parametrize(("refunded", "amount"), [(0, 800), (199, 800), (201, 799), (1_000, 0)])
+def test_no_more_is_owed_than_earlier_refunds_left(refunded: int, amount: int) -> None:
+    assert amount_owed(1_000, 80, refunded_minor=refunded) == amount
 
 
 @settings(deadline=None)
