@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from fastapi import FastAPI
 from starlette.testclient import TestClient
 from support.api.api import Api
 
@@ -25,18 +26,21 @@ OTHER_HOST = re.compile(r"https?:|[\"'(=]\s*//", re.IGNORECASE)
 
 
 @pytest.fixture(scope="module")
-def client() -> TestClient:
-    """Return a client of the application without a service: no page needs one."""
-    return TestClient(describe())
+def app() -> FastAPI:
+    """Return the application without a service: no page needs one."""
+    return describe()
 
 
-def test_the_index_page_links_to_every_part_of_the_documentation(
-    client: TestClient,
-) -> None:
+@pytest.fixture(scope="module")
+def client(app: FastAPI) -> TestClient:
+    return TestClient(app)
+
+
+def test_the_index_page_links_to_every_part_of_the_documentation(app: FastAPI, client: TestClient) -> None:
     text = client.get("/").text
     links = {"docs", "docs#guide-conventions", "docs#guide-versioning", "api/v1/openapi.json"}
     assert links <= set(re.findall(r'href="([^"]*)"', text))
-    headings = re.findall(r"^## (.+)$", describe().openapi()["info"]["description"], re.MULTILINE)
+    headings = re.findall(r"^## (.+)$", app.openapi()["info"]["description"], re.MULTILINE)
     assert {"Conventions", "Versioning"} <= set(headings)
 
 
@@ -129,5 +133,5 @@ def test_the_style_sheet_of_swagger_ui_loads_nothing(client: TestClient) -> None
     assert all(target.startswith("data:") for target in re.findall(r"url\([\"']?([^)]{5})", text))
 
 
-def test_the_pages_are_not_in_the_openapi_document() -> None:
-    assert not [path for path in describe().openapi()["paths"] if not path.startswith("/api/v1/")]
+def test_the_pages_are_not_in_the_openapi_document(app: FastAPI) -> None:
+    assert not [path for path in app.openapi()["paths"] if not path.startswith("/api/v1/")]
