@@ -1,4 +1,4 @@
-"""The SDK against the service itself, in process, on both databases.
+"""The SDK against the service itself, in process.
 
 Every method sends requests that the service accepts, and reads its responses. The rules of the service are the subject
 of `tests/contract`.
@@ -28,6 +28,7 @@ from booking_sdk import (
     meta,
 )
 
+pytestmark = pytest.mark.one_database
 NOWHERE = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
 ADULT = {"tier_id": "adult", "count": 1}
 FAMILY = {"tier_id": "family", "count": 1}

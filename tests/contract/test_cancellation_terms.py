@@ -12,6 +12,7 @@ from booking_core.base.clock import HOUR
 from booking_core.db import tables
 from booking_core.models.bookings import PaymentMode
 
+pytestmark = pytest.mark.one_database
 START = NOON + 2 * DAY
 UNTIL = START - 24 * HOUR
 

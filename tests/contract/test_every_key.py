@@ -128,6 +128,7 @@ def test_the_table_has_every_operation_that_takes_a_key() -> None:
     assert IS_REQUIRED.keys() == REQUESTS.keys()
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("operation", REQUESTS)
 def test_a_request_is_repeated_whatever_has_changed_and_another_one_is_refused(sandbox: Api, operation: str) -> None:
     request, key = REQUESTS[operation](sandbox), fresh_key()
@@ -147,6 +148,7 @@ def test_a_request_is_repeated_whatever_has_changed_and_another_one_is_refused(s
     assert sandbox.event_types() == events
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("operation", REQUESTS)
 def test_a_key_of_another_organization_is_unused_here(
     sandbox: Api, new_world: Callable[..., World], operation: str

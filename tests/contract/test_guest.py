@@ -43,6 +43,7 @@ def opens(api: Api, booking: Booking) -> bool:
     return view.row.id == booking["id"]
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(
     ("field", "sent", "shown"),
     [
@@ -71,6 +72,7 @@ def test_one_field_changes_and_the_others_stay(
     assert event["data"]["changes"] == {name: before[name] for name in expected}
 
 
+@pytest.mark.one_database
 def test_the_same_data_changes_nothing(api: Api, departure: str) -> None:
     before = api.book(departure).json()
     with nothing_changes(api.world, leaving_out=["idempotency"]):
@@ -143,6 +145,7 @@ def test_a_departure_that_has_started_sends_no_confirmation_again(api: Api, ops:
     assert ops.outbox_kinds(booking["id"]).count(CONFIRMATION) == 1
 
 
+@pytest.mark.one_database
 def test_cancelled_and_erased_guests_are_refused(
     api: Api, ops: Operations, departure: str, shared_database_url: str
 ) -> None:
@@ -157,6 +160,7 @@ def test_cancelled_and_erased_guests_are_refused(
         assert conflict_reason(api.post(path_of(erased), {"name": "Eve"})) == "customer_anonymized"
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(
     "body",
     [

@@ -46,6 +46,7 @@ def walked(api: Api, path: str, **params: Any) -> list[str]:
 # Every list ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive(but=("sqlite", "postgresql-a-microsecond-apart"))
 @each_list
 @both_orders
 @pytest.mark.parametrize(

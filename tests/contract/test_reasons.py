@@ -10,6 +10,7 @@ from support.api.raw import call
 from support.api.refusals import refused
 
 Send = Callable[[Api], Any]
+pytestmark = pytest.mark.one_database
 DEPARTURE = "7a1c9e54-3b0d-4f6a-9d3e-1c5b8a2f4e60"
 GUEST = {"name": "Ada Lovelace", "email": "ada@example.com"}
 ENDPOINT = {"url": "https://hooks.example/", "event_types": ["booking.created"]}

@@ -31,6 +31,7 @@ def advance(sandbox: Api, **body: Any) -> Any:
     return sandbox.post("/sandbox/clock/advance", body)
 
 
+@pytest.mark.one_database
 def test_a_new_sandbox_shows_the_real_time(sandbox: Api) -> None:
     due = {"bookings": 0, "departures": 0, "payments": 0, "refunds": 0, "mails": 0, "deliveries": 0}
     expected = {"now": NOON_TEXT, "offset_seconds": 0, "status": "ready", "due": due}
@@ -74,6 +75,7 @@ def test_the_clock_moves_to_an_instant(sandbox: Api) -> None:
     assert timedelta(seconds=shown["offset_seconds"]) == moved
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
@@ -92,6 +94,7 @@ def test_an_advance_that_is_refused_moves_nothing(sandbox: Api, body: Any, expec
     assert sandbox.get("/sandbox/clock").json()["offset_seconds"] == 0
 
 
+@pytest.mark.one_database
 def test_the_clock_goes_as_far_ahead_as_it_may_and_no_further(sandbox: Api) -> None:
     assert advance(sandbox, seconds=AHEAD_S - 60).status_code == 200
     refused = advance(sandbox, seconds=61)
@@ -99,6 +102,7 @@ def test_the_clock_goes_as_far_ahead_as_it_may_and_no_further(sandbox: Api) -> N
     assert advance(sandbox, seconds=60).json()["offset_seconds"] == AHEAD_S
 
 
+@pytest.mark.one_database
 def test_a_live_organization_has_no_clock_to_move_and_no_captured_mails(api: Api) -> None:
     with nothing_changes(api.world, leaving_out=("idempotency",)):  # refusals are kept for their keys
         for refused in (
@@ -115,6 +119,7 @@ def test_the_clock_of_another_sandbox_stays(sandbox: Api, new_world: Callable[..
     assert other.get("/sandbox/clock").json()["offset_seconds"] == 0
 
 
+@pytest.mark.one_database
 def test_every_key_reads_the_clock_and_only_writers_move_it(sandbox: Api) -> None:
     reader = sandbox.with_scopes(Scope.EXPERIENCES_READ)
     assert reader.get("/sandbox/clock").status_code == 200
@@ -122,6 +127,7 @@ def test_every_key_reads_the_clock_and_only_writers_move_it(sandbox: Api) -> Non
     assert error_of(reader.get("/sandbox/mails")) == (403, "insufficient_scope")
 
 
+@pytest.mark.one_database
 def test_captured_mails_are_listed_page_by_page(sandbox: Api) -> None:
     sandbox.book(sandbox.world.departure(sandbox.world.experience()))
     world = sandbox.world
@@ -169,6 +175,7 @@ def test_a_checkout_of_a_sandbox_has_an_intent_without_stripe(sandbox: Api) -> N
     assert sandbox.world.examine() == []
 
 
+@pytest.mark.one_database
 def test_a_declined_card_leaves_the_checkout_open_for_another_card(sandbox: Api) -> None:
     shown = check_out(sandbox)
     for _ in range(2):
@@ -216,6 +223,7 @@ def test_only_checkouts_of_the_own_sandbox_are_paid_by_test_cards(
 # Keys ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_database
 def test_a_key_of_a_sandbox_says_so(sandbox: Api, api: Api) -> None:
     def made(world: World) -> str:
         work = lambda tx: keys.create(tx, world.organization, name="made", now=NOON)  # noqa: E731
@@ -229,6 +237,7 @@ def test_a_key_of_a_sandbox_says_so(sandbox: Api, api: Api) -> None:
     assert len(prefix) == len("svc_test_") + 8
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("is_test", [True, False])
 def test_a_key_of_the_wrong_kind_is_refused(
     new_world: Callable[..., World], api: Api, is_test: bool, monkeypatch: pytest.MonkeyPatch
@@ -249,6 +258,7 @@ def test_a_key_expires_by_the_clock_of_its_sandbox(sandbox: Api, clock: FixedClo
     assert error_of(short.get("/me")) == (401, "api_key_expired")
 
 
+@pytest.mark.one_database
 def test_no_setting_makes_a_sandbox_live_or_a_live_organization_a_sandbox(sandbox: Api, api: Api) -> None:
     for each in (sandbox, api):
         stored: Organization = each.world.database.read(lambda tx, each=each: organizations.by_id(tx, each.world.org))

@@ -15,6 +15,7 @@ from booking_core.db import tables
 from booking_sdk import BookingClient
 from booking_sdk.testing import make_event
 
+pytestmark = pytest.mark.one_database
 SCRIPT = Path(__file__).parents[2] / "examples" / "channel_manager" / "sell.py"
 LINES_MAX = 150
 ADA: Any = {"name": "Ada Lovelace", "email": "ada@example.com"}

@@ -399,6 +399,7 @@ def mixed(hooks: Hooks, clock: FixedClock) -> str:
     return endpoint
 
 
+@pytest.mark.exhaustive(but=("sqlite", "postgresql-None"))
 @pytest.mark.parametrize("status", [None, *DeliveryStatus])
 def test_pages_of_the_log_have_each_event_once_in_order(
     hooks: Hooks, mixed: str, status: DeliveryStatus | None

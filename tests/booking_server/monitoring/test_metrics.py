@@ -49,6 +49,7 @@ def installation(database: Database, **settings: Any) -> Samples:
 # A process ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_database
 def test_requests_batches_and_sales_are_counted(fresh_database_url: str, database: Database, world: World) -> None:
     settings = Settings(database_url=fresh_database_url, secret_key=SECRET, metrics_token=TOKEN)
     with TestClient(create_app(settings, database=database)) as client:
@@ -76,6 +77,7 @@ def test_requests_batches_and_sales_are_counted(fresh_database_url: str, databas
     assert value(samples, "booking_database_up") == 1
 
 
+@pytest.mark.one_database
 def test_metrics_beside_the_api_need_a_token_and_are_absent_without_one(fresh_database_url: str) -> None:
     settings = Settings(database_url=fresh_database_url, secret_key=SECRET, metrics_token=TOKEN)
     with TestClient(create_app(settings)) as client:
@@ -85,6 +87,7 @@ def test_metrics_beside_the_api_need_a_token_and_are_absent_without_one(fresh_da
         assert client.get("/metrics").json()["code"] == "not_found"
 
 
+@pytest.mark.one_database
 def test_batches_are_counted_by_size_and_by_their_first_jobs_wait(database: Database) -> None:
     metrics, lane = Metrics(database), SimpleNamespace(name="book", waiting_jobs=0, busy_threads=0, threads=1)
     metrics.observe_executors([cast(Any, lane)], lambda: 0)
@@ -102,6 +105,7 @@ def test_batches_are_counted_by_size_and_by_their_first_jobs_wait(database: Data
     assert value(samples, "booking_lane_wait_seconds_sum", lane="book") == pytest.approx(11.3015)
 
 
+@pytest.mark.one_database
 def test_refusals_are_counted_by_their_reason(database: Database) -> None:
     reasons = {
         "queue": Unavailable(reason="queue"),
@@ -117,6 +121,7 @@ def test_refusals_are_counted_by_their_reason(database: Database) -> None:
     assert value(samples, "booking_http_unavailable_total", reason="queue") == 1
 
 
+@pytest.mark.one_database
 def test_what_is_rolled_back_or_refused_is_not_counted(database: Database) -> None:
     def refused(tx: Tx) -> None:
         tx.tally("bookings", "refused")
@@ -144,6 +149,7 @@ def test_organizations_beyond_the_bound_are_counted_together() -> None:
 # Several processes -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_database
 def test_the_process_that_is_asked_answers_for_all(database: Database, tmp_path: Path) -> None:
     async def ask() -> bytes:
         one, other = (Processes(Metrics(database).registry, tmp_path) for _ in range(2))
@@ -160,6 +166,7 @@ def test_the_process_that_is_asked_answers_for_all(database: Database, tmp_path:
     assert {dict(labels)["process"] for name, labels in samples if name == "booking_pool_size"} == {"0", "1"}
 
 
+@pytest.mark.one_database
 def test_a_process_that_is_gone_is_left_out(database: Database, tmp_path: Path) -> None:
     (tmp_path / "7.sock").touch()
     samples = parsed(asyncio.run(Processes(Metrics(database).registry, tmp_path).exposition([])).decode())
@@ -247,6 +254,7 @@ def test_secret_keys_that_open_nothing_are_reported(world: World, database: Data
         assert value(parsed(render(read.read()).decode()), "booking_secret_keys_valid") == 0
 
 
+@pytest.mark.one_database
 def test_without_a_database_the_process_is_still_measured(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     def connect(*_: object, **__: object) -> None:
         raise OSError("away")

@@ -284,6 +284,7 @@ def test_without_tracing_no_column_is_written_and_no_header_is_sent(api: Api, st
 # A day, with everything on -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_database
 def test_a_delivery_is_traced_and_no_span_has_its_content(fresh_database_url: str) -> None:
     exporter = InMemorySpanExporter()
     local: dict[str, Any] = {"webhook_allow_http": True, "webhook_allow_cidrs": ("127.0.0.0/8",)}

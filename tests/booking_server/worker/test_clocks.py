@@ -63,6 +63,7 @@ def machine(world: World) -> Machine:
     return running
 
 
+@pytest.mark.exhaustive(but=("sqlite", "postgresql-a new process-day"))
 @FORWARD
 @RESTARTS
 def test_a_checkout_outlives_a_jump_that_is_reverted(machine: Machine, jump: int, restarts: bool) -> None:
@@ -99,6 +100,7 @@ def test_a_jump_that_stays_is_trusted_after_half_an_hour(machine: Machine, jump:
     assert ops.taken(departure) == 0
 
 
+@pytest.mark.exhaustive(but=("sqlite", "postgresql-a new process-day"))
 @FORWARD
 @RESTARTS
 def test_a_jump_cancels_no_departure_and_warns_of_no_key(machine: Machine, jump: int, restarts: bool) -> None:
