@@ -13,7 +13,7 @@ from booking_core.base.clock import DAY
 from booking_core.base.context import Actor
 from booking_core.base.errors import Conflict, NotFound
 from booking_core.bookings import capacity, changes, presenting, pricing, rules, store
-from booking_core.bookings.cancel import cancel
+from booking_core.bookings.cancel import Cancellation, cancel_one
 from booking_core.bookings.reschedule import lock_target, reschedule_locked
 from booking_core.bookings.rules import BookingRow, BookingState, LockedDeparture
 from booking_core.catalogue import departures
@@ -63,8 +63,9 @@ def cancel_by_guest(tx: Tx, actor: Actor, booking_id: str) -> bytes:
         NotFound: the organization has no such booking.
         Conflict: `booking_cancelled`, `cancellation_not_allowed` or `cancellation_too_late`.
     """
-    rules.require(_refusals_of_cancellation(actor, changes.lock(tx, actor, booking_id).row))
-    return cancel(tx, actor, booking_id, reason=CancelReason.CUSTOMER)
+    booking = changes.lock(tx, actor, booking_id)
+    rules.require(_refusals_of_cancellation(actor, booking.row))
+    return cancel_one(tx, actor, booking, Cancellation(CancelReason.CUSTOMER))
 
 
 class Move(NamedTuple):

@@ -63,7 +63,12 @@ def cancel(
         return presenting.render_for(actor, booking.with_row(booking.row))
     if reason is CancelReason.ABANDONED and booking.row.status == BookingStatus.CONFIRMED:
         raise Conflict("booking_confirmed", "The booking was confirmed, so it is not abandoned.")
-    (row,) = cancel_locked(tx, actor, [booking], Cancellation(reason, note, refund, in_full))
+    return cancel_one(tx, actor, booking, Cancellation(reason, note, refund, in_full))
+
+
+def cancel_one(tx: Tx, actor: Actor, booking: LockedBooking, cancellation: Cancellation) -> bytes:
+    """Cancel a locked booking that is not cancelled, and return it as JSON."""
+    (row,) = cancel_locked(tx, actor, [booking], cancellation)
     return presenting.render_for(actor, booking.with_row(row))
 
 
@@ -98,7 +103,7 @@ def cancel_rows(tx: Tx, actor: Actor, locked: Sequence[LockedBooking], cancellat
         if redemption:
             customer_id = booking.details.customer_id
             restored.append(gift_cards.restore(tx, actor, redemption, customer_id=customer_id))
-        row = _cancel_one(tx, actor, booking, payment, cancellation, at)
+        row = _cancel_row(tx, actor, booking, payment, cancellation, at)
         rendered, extra = (
             presenting.render(actor.organization, booking.with_row(row), at),
             {"reason": cancellation.reason},
@@ -121,7 +126,7 @@ def _lock_balances(
     return redemption, payments.lock(tx, actor, row.id) if has_refund else None
 
 
-def _cancel_one(
+def _cancel_row(
     tx: Tx, actor: Actor, booking: LockedBooking, payment: PaymentRow | None, cancellation: Cancellation, at: int
 ) -> BookingRow:
     """Cancel one booking, settle its payment, enqueue its mails, and return its row."""

@@ -132,3 +132,13 @@ def test_a_cancelled_booking_is_refused_as_cancelled(world: World) -> None:
     visit.cancel()
     assert visit.ops.refusal(visit.cancel) == ("conflict", "booking_cancelled")
     assert visit.may() == (False, False)
+
+
+def test_guests_and_staff_cancel_with_the_same_statements(world: World, statements: list[str]) -> None:
+    visit, other = Visit(world), Visit(world)
+    statements.clear()
+    visit.cancel()
+    by_guest = statements.copy()
+    statements.clear()
+    other.ops.cancel(other.booking_id)
+    assert by_guest == statements
