@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
@@ -74,42 +74,6 @@ def lock_wait_query(dialect: Dialect, timeout_ms: int) -> Query[None]:
     return Query(statement, {"timeout_ms": str(timeout_ms)}, lambda _: None)
 
 
-Tally = tuple[str, str, int]
-"""A name, the slug of an organization, and the amount to add."""
-
-TALLIED_ORGANIZATIONS_MAX = 100
-OTHER = "(other)"
-"""The name of all organizations that are not counted separately. No organization has such a slug."""
-
-
-class Tallies:
-    """Counts of committed work by name and organization, for metrics, which threads share.
-
-    The organizations that come first are counted apart, up to a bound, and the others together: the number of series
-    does not grow with the number of organizations.
-    """
-
-    def __init__(self, organizations_max: int = TALLIED_ORGANIZATIONS_MAX) -> None:
-        self._max = organizations_max
-        self._lock = threading.Lock()
-        self._organizations: set[str] = set()
-        self._counts: Counter[tuple[str, str]] = Counter()
-
-    def add(self, tallies: Iterable[Tally]) -> None:
-        """Add the amounts of a transaction that was committed."""
-        with self._lock:
-            for name, organization, amount in tallies:
-                if len(self._organizations) < self._max:
-                    self._organizations.add(organization)
-                label = organization if organization in self._organizations else OTHER
-                self._counts[name, label] += amount
-
-    def read(self) -> dict[tuple[str, str], int]:
-        """Return the counts by name and organization."""
-        with self._lock:
-            return dict(self._counts)
-
-
 class Tx:
     """A transaction. For reads: a connection whose statements each see the newest commit.
 
@@ -125,7 +89,7 @@ class Tx:
         self._work = UnitOfWork()
         self._scopes: list[_Scope] = []
         self._autoflush = True
-        self._tallies: list[Tally] = []
+        self._tallies: list[tuple[str, str, int]] = []
         self.traceparent: str | None = None
         """The trace context (W3C) of the request that publishes the next events."""
         self.changes = 0
@@ -318,8 +282,8 @@ class Tx:
         else:
             self.flush()
             self._connection.commit()
-        if self._tallies:
-            self._database.tallies.add(self._tallies)
+        for name, organization, amount in self._tallies:
+            self._database.on_tally(name, organization, amount)
 
     @property
     def is_open(self) -> bool:
@@ -403,8 +367,8 @@ class Database:
         self.faults = RepeatedLog(log)
         """The log of faults below the database, such as a full disk: once for all requests that meet the same fault."""
         self._clock = clock
-        self.tallies = Tallies()
-        """Counts of committed work, for metrics."""
+        self.on_tally: Callable[[str, str, int], None] = lambda name, organization, amount: None
+        """Called in any thread with each count of committed work: its name, the slug of an organization, the amount."""
         self.retries: Counter[str] = Counter()
         """Transactions that were run again, by the SQLSTATE of the error; `lost` for a lost connection."""
         self._retries_lock = threading.Lock()

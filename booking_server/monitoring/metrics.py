@@ -1,6 +1,6 @@
 """The metrics of one process, and the metrics of the whole installation, which every process reports alike.
 
-Queues, pools, loops and tallies are read when Prometheus asks. The installation's are read from its database, on a
+Queues, pools and loops are read when Prometheus asks. The installation's are read from its database, on a
 connection that nothing else uses, and kept for some seconds: several scrapes cost one look.
 """
 
@@ -32,6 +32,11 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 UNROUTED = "(unrouted)"
 """The operation of a request for a path or a method that does not exist, or that was refused before the application."""
+COUNTED_ORGANIZATIONS_MAX = 100
+"""The organizations that come first are counted apart, and the others together: the number of series does not grow with
+the number of organizations."""
+OTHERS = "(other)"
+"""The name of all organizations that are not counted apart. No organization has such a slug."""
 NO_RESPONSE = "none"
 """The status of a request whose client had disconnected."""
 STRIPE_OUTCOMES = (
@@ -39,6 +44,11 @@ STRIPE_OUTCOMES = (
     *("unsigned", "wrong_signature", "no_account", "refused", "failed"),
 )
 """Outcomes of webhooks of Stripe. Webhooks with an outcome of the second line were refused."""
+_SALES = {
+    "bookings": ("booking_bookings_created", "Bookings that this process committed."),
+    "seats_sold": ("booking_seats_sold", "Seats of the bookings that this process committed."),
+    "cancellations": ("booking_bookings_cancelled", "Cancellations that this process committed."),
+}
 
 
 class WorkerState(Protocol):
@@ -72,6 +82,12 @@ class Metrics:
         self._stripe = Counter("booking_stripe_webhooks", text, ["outcome"], registry=self.registry)
         for outcome in STRIPE_OUTCOMES:  # from 0: Prometheus takes no first value for an increase
             self._stripe.labels(outcome)
+        self._sales = {
+            name: Counter(metric, text, ["organization"], registry=self.registry)
+            for name, (metric, text) in _SALES.items()
+        }
+        self._organizations: set[str] = set()
+        database.on_tally = self.observe_sale
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
         self.registry.register(Families(lambda: database_families(database)))
@@ -95,6 +111,13 @@ class Metrics:
     def observe_stripe_webhook(self, outcome: str) -> None:
         """Count a webhook of Stripe by one of `STRIPE_OUTCOMES`, on the event loop."""
         self._stripe.labels(outcome).inc()
+
+    def observe_sale(self, name: str, organization: str, amount: int) -> None:
+        """Count committed work by one of `_SALES`, in any thread."""
+        if len(self._organizations) < COUNTED_ORGANIZATIONS_MAX:
+            self._organizations.add(organization)
+        label = organization if organization in self._organizations else OTHERS
+        self._sales[name].labels(label).inc(amount)
 
     def observe_executors(self, executors: Iterable[BatchExecutor[Any, Any]], failures: Callable[[], int]) -> None:
         """Count the batches of the executors, and read their queues when metrics are collected.
@@ -152,13 +175,6 @@ def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[str
 
 # Read when they are collected ----------------------------------------------------------------------------------------
 
-_TALLIES = {
-    "bookings": ("booking_bookings_created", "Bookings that this process committed."),
-    "seats_sold": ("booking_seats_sold", "Seats of the bookings that this process committed."),
-    "cancellations": ("booking_bookings_cancelled", "Cancellations that this process committed."),
-}
-
-
 _JOBS = {
     "mail": ("booking_mail_attempts", "Attempts by outcome."),
     "refunds": ("booking_refund_attempts", "Attempts by outcome."),
@@ -176,16 +192,12 @@ def lane_families(lanes: Sequence[BatchExecutor[Any, Any]]) -> Iterator[Metric]:
 
 
 def database_families(database: Database) -> Iterator[Metric]:
-    """Return the connections, retries and tallies of a process."""
+    """Return the connections and retries of a process."""
     pools = database.pools
     yield gauge("booking_pool_in_use", "Connections in use.", "pool", {pool.name: pool.in_use for pool in pools})
     yield gauge("booking_pool_size", "Connections at most.", "pool", {pool.name: pool.size for pool in pools})
     retries = dict(database.retries)
     yield counter("booking_transaction_retries", "Transactions run again, by SQLSTATE.", "sqlstate", retries)
-    counts = database.tallies.read()
-    for name, (metric, text) in _TALLIES.items():
-        by_organization = {organization: count for (kind, organization), count in counts.items() if kind == name}
-        yield counter(metric, text, "organization", by_organization)
 
 
 def worker_families(worker: WorkerState) -> Iterator[Metric]:

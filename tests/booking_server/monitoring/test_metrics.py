@@ -19,12 +19,12 @@ from booking_core.base.errors import NotFound, Unavailable
 from booking_core.base.settings import Settings
 from booking_core.base.tokens import new_id
 from booking_core.db import tables
-from booking_core.db.engine import OTHER, Database, Tallies, Tx
+from booking_core.db.engine import Database, Tx
 from booking_core.models.webhooks import AttemptError
 from booking_core.upkeep import worker_heartbeats
 from booking_server.app import create_app
 from booking_server.monitoring.exposition import Processes, render
-from booking_server.monitoring.metrics import InstallationMetrics, Metrics
+from booking_server.monitoring.metrics import COUNTED_ORGANIZATIONS_MAX, OTHERS, InstallationMetrics, Metrics
 
 TOKEN = "a-token-of-the-metrics"
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -133,17 +133,29 @@ def test_what_is_rolled_back_or_refused_is_not_counted(database: Database) -> No
         with pytest.raises(NotFound):
             tx.in_savepoint(refused)
 
+    metrics = Metrics(database)
     database.write(work)
     with pytest.raises(NotFound):
         database.write(refused)
     database.dry_run(lambda tx: tx.tally("bookings", "rehearsed"))
-    assert database.tallies.read() == {("bookings", "fjord-tours"): 1}
+    assert bookings_by_organization(metrics) == {"fjord-tours": 1}
 
 
-def test_organizations_beyond_the_bound_are_counted_together() -> None:
-    tallies = Tallies(organizations_max=2)
-    tallies.add([("bookings", slug, 1) for slug in ("one", "two", "three", "four", "one")])
-    assert tallies.read() == {("bookings", "one"): 2, ("bookings", "two"): 1, ("bookings", OTHER): 2}
+def test_organizations_beyond_the_bound_are_counted_together(database: Database) -> None:
+    metrics, slugs = Metrics(database), [f"organization-{number}" for number in range(COUNTED_ORGANIZATIONS_MAX)]
+    for slug in (*slugs, "two more", "of them", slugs[-1]):
+        metrics.observe_sale("bookings", slug, 1)
+    counts = bookings_by_organization(metrics)
+    assert counts == dict.fromkeys(slugs, 1) | {slugs[-1]: 2, OTHERS: 2}
+
+
+def bookings_by_organization(metrics: Metrics) -> dict[str, float]:
+    samples = parsed(render(metrics.registry.collect()).decode())
+    return {
+        dict(labels)["organization"]: count
+        for (name, labels), count in samples.items()
+        if name == "booking_bookings_created_total"
+    }
 
 
 # Several processes -------------------------------------------------------------------------------------------------
