@@ -99,7 +99,8 @@ class KeysetList:
         """Return a page of the list. A filter that is None is not applied; one with several parameters is a dict."""
         applied = {name: value for name, value in filters.items() if value is not None}
         binding = Binding(caller.organization.id, self.endpoint, page.order, tuple(sorted(applied.items())))
-        parameters: dict[str, Any] = {"organization_id": caller.organization.id, "limit": page.limit + 1}
+        owner, limit = caller.organization.id, page.limit + 1
+        parameters: dict[str, Any] = {"organization_id": owner, "limit": limit, "now": caller.at}
         for name, value in applied.items():
             parameters |= value if isinstance(value, dict) else {name: value}
         if page.starting_after is not None:

@@ -50,7 +50,7 @@ def get(tx: Tx, actor: Actor, gift_card_id: str, *, include_code: bool = False) 
     Raises:
         NotFound: the organization has no such card.
     """
-    row_and_code = store.get(tx, actor.organization.id, gift_card_id)
+    row_and_code = store.get(tx, actor.organization.id, gift_card_id, actor.at)
     if row_and_code is None:
         raise NotFound
     row, sealed = row_and_code

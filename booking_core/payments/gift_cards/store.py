@@ -21,8 +21,6 @@ from sqlalchemy import (
     union_all,
 )
 from sqlalchemy.engine import Dialect
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
 
 from booking_core.db.engine import Tx
 from booking_core.db.paging import KeysetList
@@ -35,26 +33,8 @@ from booking_core.payments.gift_cards.rules import GiftCardRow, LockedCard, Tran
 # Status ----------------------------------------------------------------------------------------------------------
 
 
-class _Now(ColumnElement[int]):
-    """The instant the statement began; the same everywhere in the statement: the filtered status and the shown status
-    never differ."""
-
-    inherit_cache = True
-    type = BigInteger()
-
-
-_NOW_PARAMETER = cast(bindparam("now", type_=BigInteger), BigInteger)
-_CLOCK = cast(func.extract("epoch", func.statement_timestamp()) * literal_column("1000000"), BigInteger)
-
-
-@compiles(_Now)
-def _given_instant(element: _Now, compiler: SQLCompiler, **options: Any) -> str:
-    return compiler.process(_NOW_PARAMETER, **options)
-
-
-@compiles(_Now, "postgresql")
-def _instant_of_the_database(element: _Now, compiler: SQLCompiler, **options: Any) -> str:
-    return compiler.process(func.coalesce(_NOW_PARAMETER, _CLOCK), **options)
+_NOW = bindparam("now", type_=BigInteger)
+"""The actor's instant; the same everywhere in the statement: the filtered status and the shown status never differ."""
 
 
 def _status(of: Any) -> ColumnElement[str]:
@@ -62,7 +42,7 @@ def _status(of: Any) -> ColumnElement[str]:
     return case(
         (of["deactivated_at"].is_not(None), literal_column(f"'{GiftCardStatus.INACTIVE}'", Text)),
         (
-            or_(of["expires_at"] <= _Now(), of["valid_from"] > _Now(), of["balance_minor"] == 0),
+            or_(of["expires_at"] <= _NOW, of["valid_from"] > _NOW, of["balance_minor"] == 0),
             literal_column(f"'{GiftCardStatus.EXPIRED}'", Text),
         ),
         else_=literal_column(f"'{GiftCardStatus.ACTIVE}'", Text),
@@ -102,7 +82,7 @@ _ALL: ColumnElement[int] = literal_column("1000000000")
 _OF_OWNER = gift_cards.c.organization_id == _organization_id
 _IS_ON = gift_cards.c.deactivated_at.is_(None)
 _HAS_BALANCE = and_(_OF_OWNER, _IS_ON, gift_cards.c.balance_minor > _ZERO)
-_HAS_BEGUN = or_(gift_cards.c.valid_from.is_(None), gift_cards.c.valid_from <= _Now())
+_HAS_BEGUN = or_(gift_cards.c.valid_from.is_(None), gift_cards.c.valid_from <= _NOW)
 _UPDATED_SINCE = gift_cards.c.updated_at >= bindparam("updated_since", type_=BigInteger)
 
 
@@ -117,18 +97,18 @@ def _any_of(*conditions: tuple[ColumnElement[bool], ColumnElement[Any]]) -> Sele
 
 
 _ACTIVE = _any_of(
-    (and_(_HAS_BALANCE, gift_cards.c.expires_at > _Now(), _HAS_BEGUN), gift_cards.c.expires_at),
+    (and_(_HAS_BALANCE, gift_cards.c.expires_at > _NOW, _HAS_BEGUN), gift_cards.c.expires_at),
     (and_(_HAS_BALANCE, gift_cards.c.expires_at.is_(None), _HAS_BEGUN), gift_cards.c.expires_at),
 )
 _EXPIRED = _any_of(
-    (and_(_HAS_BALANCE, gift_cards.c.expires_at <= _Now()), gift_cards.c.expires_at),
+    (and_(_HAS_BALANCE, gift_cards.c.expires_at <= _NOW), gift_cards.c.expires_at),
     (and_(_OF_OWNER, _IS_ON, gift_cards.c.balance_minor == _ZERO), gift_cards.c.id),
     (
         and_(
             _HAS_BALANCE,
             gift_cards.c.valid_from.is_not(None),
-            gift_cards.c.valid_from > _Now(),
-            or_(gift_cards.c.expires_at.is_(None), gift_cards.c.expires_at > _Now()),
+            gift_cards.c.valid_from > _NOW,
+            or_(gift_cards.c.expires_at.is_(None), gift_cards.c.expires_at > _NOW),
         ),
         gift_cards.c.valid_from,
     ),
@@ -159,9 +139,9 @@ LIST = KeysetList(
 _GET = Statement(_CARDS.add_columns(gift_cards.c.code_sealed).where(gift_cards.c.id == _id))
 
 
-def get(tx: Tx, organization_id: str, gift_card_id: str) -> tuple[GiftCardRow, str] | None:
-    """Return the card and its sealed code."""
-    row = tx.first(_GET, organization_id=organization_id, id=gift_card_id)
+def get(tx: Tx, organization_id: str, gift_card_id: str, at: int) -> tuple[GiftCardRow, str] | None:
+    """Return the card with its status at this time, and its sealed code."""
+    row = tx.first(_GET, organization_id=organization_id, id=gift_card_id, now=at)
     return (GiftCardRow._make(row[:-1]), row[-1]) if row else None
 
 

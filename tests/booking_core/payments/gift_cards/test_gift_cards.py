@@ -1,6 +1,6 @@
 """Gift cards are shown with their present status, and without their code unless it is requested."""
 
-import time
+from dataclasses import replace
 from typing import Any
 
 from support.world import rows
@@ -82,13 +82,12 @@ def test_the_field_and_the_filter_use_the_current_status(world: World) -> None:
         assert set(ids(page)) == {one for one, its in made.items() if its is status}
 
 
-def test_without_a_clock_of_our_own_the_databases_decides(world: World, shared_database_url: str) -> None:
-    now = time.time_ns() // 1000
-    past, future = card(world, expires_at=now - DAY), card(world, expires_at=now + DAY)
-    database = Database(shared_database_url)
-    page = database.read(lambda tx: gift_cards.find(tx, world.caller(), PageRequest(), status=GiftCardStatus.ACTIVE))
-    assert ids(page) == [future]
-    assert database.read(lambda tx: gift_cards.get(tx, world.caller(), past))["status"] == "expired"
+def test_the_instant_of_the_caller_decides_about_the_status(world: World, shared_database_url: str) -> None:
+    ending, later = card(world, expires_at=NOON + DAY), card(world, expires_at=NOON + 3 * DAY)
+    caller, database = replace(world.caller(), at=NOON + 2 * DAY), Database(shared_database_url)
+    page = database.read(lambda tx: gift_cards.find(tx, caller, PageRequest(), status=GiftCardStatus.ACTIVE))
+    assert ids(page) == [later]
+    assert database.read(lambda tx: gift_cards.get(tx, caller, ending))["status"] == "expired"
     database.close()
 
 
