@@ -3,7 +3,7 @@
 `COLUMNS` and `from_row` are for packages that join organizations to their own rows.
 """
 
-from booking_core.organizations.rules import require_sandbox
+from booking_core.organizations.rules import HOURS_MAX, URL_LENGTH_MAX, currency, require_sandbox, timezone
 from booking_core.organizations.service import (
     COLUMNS,
     by_id,

@@ -26,23 +26,20 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from booking_core.base.clock import YEARS, Zone, parse_date, within_years, zone
+from booking_core.base.clock import YEARS, Zone, parse_date, within_years
 from booking_core.base.errors import Malformed
 from booking_core.base.gift_codes import normalise_code
 from booking_core.models import limits
 from booking_core.models.base import Email, InputId, LineId, Name, ShortText, single_line
 from booking_core.models.base import Note as LongText
 from booking_core.models.errors import ErrorDetail
-from booking_core.models.money import CURRENCIES
 from booking_core.models.problems import describe
+from booking_core.organizations import HOURS_MAX, URL_LENGTH_MAX, currency, timezone
 
-LEAD_HOURS_MAX = 8_784
-"""A leap year, as for the organization's own setting."""
 DURATION_MINUTES_MAX = 366 * 24 * 60
 CODE_LENGTH_MIN = 4
 PROBLEMS_MAX = 1_000
 """The most problems that are listed."""
-URL_LENGTH_MAX = 2048
 
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}", re.ASCII)
@@ -159,16 +156,6 @@ def _language(text: str) -> str:
     return text
 
 
-def _currency(text: str) -> str:
-    if text not in CURRENCIES:
-        raise ValueError("must be an ISO 4217 code in capitals, such as NOK")
-    return text
-
-
-def _time_zone(text: str) -> str:
-    return zone(text).name
-
-
 def _url(text: str) -> str:
     if not single_line(text).startswith(("https://", "http://")):
         raise ValueError("must begin with https:// or http://")
@@ -205,8 +192,8 @@ def _each_once(items: list[Any]) -> list[Any]:
 At = Annotated[Moment, PlainValidator(_moment)]
 Day = Annotated[date, PlainValidator(_day)]
 TimeOfDay = Annotated[time, PlainValidator(_time)]
-Currency = Annotated[str, AfterValidator(_currency)]
-TimeZone = Annotated[str, AfterValidator(_time_zone)]
+Currency = Annotated[str, AfterValidator(currency)]
+TimeZone = Annotated[str, AfterValidator(timezone)]
 Seats = Annotated[int, Field(ge=0, le=limits.COUNT_MAX)]
 Slug = Annotated[str, Field(max_length=limits.TEXT_LENGTH_MAX), AfterValidator(_slug)]
 Language = Annotated[str, AfterValidator(_language)]
@@ -322,7 +309,7 @@ class ExperienceEntry(_Object):
     price_tiers: Annotated[list[TierEntry], Field(max_length=limits.LINES_MAX)] = []
     add_ons: Annotated[list[AddOnEntry], Field(max_length=limits.LINES_MAX)] = []
     min_participants: Annotated[int, Field(ge=1, le=limits.COUNT_MAX)] | None = None
-    hours_before_booking_closes: Annotated[int, Field(ge=0, le=LEAD_HOURS_MAX)] | None = None
+    hours_before_booking_closes: Annotated[int, Field(ge=0, le=HOURS_MAX)] | None = None
     meeting_point: LongText | None = None
     """The way to the place, in words."""
     what_to_bring: Annotated[list[ShortText], Field(max_length=limits.LINES_MAX)] | None = None
