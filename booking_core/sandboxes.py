@@ -9,7 +9,7 @@ from dataclasses import replace
 from email import policy
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Integer, bindparam, func, literal_column, select
+from sqlalchemy import BigInteger, bindparam, func, literal_column, select
 
 from booking_core import bookings, notifications, organizations
 from booking_core.base import cursors
@@ -20,7 +20,7 @@ from booking_core.base.errors import Unprocessable
 from booking_core.db import sql_files, tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import JsonPage, PageRequest, envelope
-from booking_core.db.statements import Statement, now_us
+from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement, now_us
 from booking_core.db.tables import Id
 from booking_core.db.unit_of_work import Update
 from booking_core.due_work.rows import DueWork
@@ -121,7 +121,7 @@ _DUE = {
 }
 _LOCK = Statement(
     select(tables.organizations.c.clock_offset)
-    .where(tables.organizations.c.id == bindparam("id", type_=Id), tables.organizations.c.clock_offset.is_not(None))
+    .where(tables.organizations.c.id == ROW_ID, tables.organizations.c.clock_offset.is_not(None))
     .with_for_update(key_share=True)
 )
 _ADVANCE = Update("advance_clock", tables.organizations, sets=("clock_offset",), keys=("id",))
@@ -181,16 +181,15 @@ class CapturedMail(NamedTuple):
 
 
 _CAPTURED = select(*(tables.mails.c[name] for name in CapturedMail._fields)).where(
-    tables.mails.c.organization_id == bindparam("organization_id", type_=Id),
+    tables.mails.c.organization_id == OWNER,
     tables.mails.c.message != literal_column("''"),
     tables.mails.c.sent_at.is_not(None),
 )
 _AFTER = bindparam("after", type_=Id)
-_LIMIT = bindparam("limit", type_=Integer)
 # Along the primary key, whose ids are in the order of the mails' creation.
 _PAGES = {
-    Order.DESC: Statement(_CAPTURED.where(tables.mails.c.id < _AFTER).order_by(tables.mails.c.id.desc()).limit(_LIMIT)),
-    Order.ASC: Statement(_CAPTURED.where(tables.mails.c.id > _AFTER).order_by(tables.mails.c.id).limit(_LIMIT)),
+    Order.DESC: Statement(_CAPTURED.where(tables.mails.c.id < _AFTER).order_by(tables.mails.c.id.desc()).limit(LIMIT)),
+    Order.ASC: Statement(_CAPTURED.where(tables.mails.c.id > _AFTER).order_by(tables.mails.c.id).limit(LIMIT)),
 }
 _FIRST = {Order.DESC: "ffffffff-ffff-ffff-ffff-ffffffffffff", Order.ASC: "00000000-0000-0000-0000-000000000000"}
 

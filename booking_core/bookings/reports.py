@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import BigInteger, Text, bindparam, cast, func, select
+from sqlalchemy import BigInteger, Text, cast, func, select
 from sqlalchemy.engine import Dialect
 
 from booking_core.base.context import Actor
 from booking_core.catalogue import departures
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, rows_parameter
+from booking_core.db.statements import OWNER, Statement, as_json, rows_parameter
 from booking_core.models.bookings import BookingStatus
 from booking_core.models.json import JsonObject
 from booking_core.models.money import money_json
@@ -24,7 +24,6 @@ from booking_core.models.money import money_json
 T = TypeVar("T")
 
 _DAYS = {"day": Text, "starts_at": BigInteger, "ends_at": BigInteger}
-_organization_id = bindparam("organization_id", type_=tables.Id)
 
 
 class _Sale(NamedTuple):
@@ -57,7 +56,7 @@ def _sales(dialect: Dialect) -> Any:
     amount = cast(func.sum(b.total_minor + b.gift_card_minor), BigInteger)
     return (
         select(*by, func.count(), func.sum(b.seats), amount)
-        .where(b.organization_id == _organization_id, b.created_at >= d.starts_at, b.created_at < d.ends_at)
+        .where(b.organization_id == OWNER, b.created_at >= d.starts_at, b.created_at < d.ends_at)
         .group_by(*by)
     )
 
@@ -69,7 +68,7 @@ def _occupancy(dialect: Dialect) -> Any:
     return (
         select(*by, func.count(), func.sum(p.seats_taken), func.sum(p.seats_total))
         .where(
-            p.organization_id == _organization_id,
+            p.organization_id == OWNER,
             p.starts_at >= d.starts_at,
             p.starts_at < d.ends_at,
             p.status != "cancelled",
@@ -81,7 +80,7 @@ def _occupancy(dialect: Dialect) -> Any:
 _SALES, _OCCUPANCY = Statement(_sales), Statement(_occupancy)
 _EXPERIENCES = Statement(
     select(tables.experiences.c.id, tables.experiences.c.slug, tables.experiences.c.title).where(
-        tables.experiences.c.organization_id == _organization_id
+        tables.experiences.c.organization_id == OWNER
     )
 )
 

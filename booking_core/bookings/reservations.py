@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import and_, bindparam, literal_column, null, select, union_all
+from sqlalchemy import and_, literal_column, null, select, union_all
 from sqlalchemy.engine import Dialect
 
 from booking_core.base.context import Actor
@@ -16,8 +16,8 @@ from booking_core.base.errors import Conflict, IdempotencyInProgress, Idempotenc
 from booking_core.bookings import storefront
 from booking_core.bookings.storefront import CheckoutRequest
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, in_rows, purge_before
-from booking_core.db.tables import Id, bookings, reservations
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, in_rows, purge_before
+from booking_core.db.tables import bookings, reservations
 from booking_core.db.unit_of_work import Update
 from booking_core.due_work.rows import DueRows
 from booking_core.models.holds import HoldCreate
@@ -160,15 +160,14 @@ def _save(tx: Tx, actor: Actor, reservation: Reservation, **changed: Any) -> Res
 
 # Statements ----------------------------------------------------------------------------------------------------------
 
-_OWNER = bindparam("organization_id", type_=Id)
 _COLUMNS = [reservations.c[name] for name in Reservation._fields]
-_ONE = select(*_COLUMNS).where(reservations.c.organization_id == _OWNER, reservations.c.id == bindparam("id", type_=Id))
+_ONE = select(*_COLUMNS).where(reservations.c.organization_id == OWNER, reservations.c.id == ROW_ID)
 _FIND = Statement(_ONE)
 _NO_ORDER = {"hold_id": bookings.c.id, "booking_id": bookings.c.id, "fingerprint": literal_column("''")}
 _BOOKING = select(
     *(_NO_ORDER.get(name, bookings.c[name] if name in bookings.c else null()) for name in Reservation._fields)
 )
-_IS_BOOKING = and_(bookings.c.organization_id == _OWNER, bookings.c.id == bindparam("id", type_=Id))
+_IS_BOOKING = and_(bookings.c.organization_id == OWNER, bookings.c.id == ROW_ID)
 _RESERVATION_OR_BOOKING = Statement(union_all(_ONE, _BOOKING.where(_IS_BOOKING)))
 """The reservation with an id, or as one the booking that has it."""
 _LOCK = Statement(_ONE.with_for_update(key_share=True))
@@ -183,7 +182,7 @@ def _of_bookings(dialect: Dialect) -> Any:
     return (
         select(*columns, *_COLUMNS)
         .join_from(bookings, reservations, of_booking, isouter=True)
-        .where(bookings.c.organization_id == _OWNER, in_rows(dialect, bookings.c.id, "wanted", "id"))
+        .where(bookings.c.organization_id == OWNER, in_rows(dialect, bookings.c.id, "wanted", "id"))
     )
 
 
@@ -194,7 +193,7 @@ _OF_BOOKINGS = Statement(_of_bookings)
 _IS_UNBOOKED = reservations.c.booking_id.is_(None)
 UNBOOKED = DueRows(reservations, reservations.c.created_at, reservations.c.id, lambda _: (_IS_UNBOOKED,))
 """The reservations that were not booked, due at their creation: a purge looks for earlier ones."""
-_PURGE = purge_before(reservations, reservations.c.created_at, reservations.c.organization_id == _OWNER, _IS_UNBOOKED)
+_PURGE = purge_before(reservations, reservations.c.created_at, reservations.c.organization_id == OWNER, _IS_UNBOOKED)
 
 
 def purge_unbooked(tx: Tx, organization_id: str, *, before: int, limit: int) -> int:

@@ -21,8 +21,7 @@ from booking_core.catalogue import holds
 from booking_core.catalogue.holds import HoldRow
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import purge_before
-from booking_core.db.tables import Id
+from booking_core.db.statements import OWNER, purge_before
 from booking_core.db.unit_of_work import Update
 from booking_core.due_work.rows import DueRows
 from booking_core.models import limits
@@ -222,7 +221,7 @@ OLD_HOLDS = DueRows(
 _PURGE = purge_before(
     tables.holds,
     tables.holds.c.created_at,
-    tables.holds.c.organization_id == bindparam("organization_id", type_=Id),
+    tables.holds.c.organization_id == OWNER,
     tables.holds.c.expires_at < bindparam("ended_before", type_=BigInteger),
 )
 

@@ -16,7 +16,7 @@ from booking_core.base.clock import Zone
 from booking_core.base.errors import Conflict, NotFound
 from booking_core.catalogue.departures import SEATS_HELD, hold_is_live
 from booking_core.db.engine import Query, Row, Tx
-from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, in_rows, rows_parameter
 from booking_core.db.tables import Id, holds
 from booking_core.db.unit_of_work import Update
 from booking_core.models.errors import ErrorDetail
@@ -126,8 +126,7 @@ _EXTEND = Update("extend_hold", holds, sets=("expires_at",))
 _TAKE_OVER = Update("take_over_hold", holds, sets=("ended_at", "booking_id"))
 _COLUMNS = tuple(holds.c[name] for name in HoldRow._fields)
 _AT = bindparam("at", type_=BigInteger)
-_OWNER = bindparam("organization_id", type_=Id)
-_ONE = select(*_COLUMNS).where(holds.c.organization_id == _OWNER, holds.c.id == bindparam("id", type_=Id))
+_ONE = select(*_COLUMNS).where(holds.c.organization_id == OWNER, holds.c.id == ROW_ID)
 _FIND = Statement(_ONE)
 _LOCK = Statement(_ONE.with_for_update(key_share=True))
 
@@ -216,7 +215,7 @@ def existing(tx: Tx, keys: Iterable[HoldKey]) -> frozenset[HoldKey]:
 
 def _by_others(dialect: Dialect) -> Any:
     return select(SEATS_HELD).where(
-        holds.c.organization_id == _OWNER,
+        holds.c.organization_id == OWNER,
         holds.c.departure_id == bindparam("departure_id", type_=Id),
         hold_is_live(_AT),
         ~in_rows(dialect, holds.c.id, "own", "id"),
@@ -240,7 +239,7 @@ _COUNT_LIVE = Statement(
     select(func.count())
     .select_from(holds)
     .where(
-        holds.c.organization_id == _OWNER,
+        holds.c.organization_id == OWNER,
         # Found by their creation, in the index for the purge of old holds: each hold of the API is younger.
         holds.c.created_at > _AT - bindparam("length", type_=BigInteger),
         hold_is_live(_AT),

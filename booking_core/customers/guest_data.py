@@ -16,7 +16,7 @@ from booking_core.base.clock import Zone
 from booking_core.base.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, in_rows
+from booking_core.db.statements import OWNER, Statement, as_json, in_rows
 from booking_core.db.tables import Id
 from booking_core.records.outbox import OutboxKind
 
@@ -88,7 +88,7 @@ def _columns(table: Table) -> list[Column[Any]]:
 
 def _statement(table: Table, condition: Condition) -> Statement:
     """Return the statement that selects the rows of a part in the order of their creation."""
-    owner = table.c.organization_id == bindparam("organization_id", type_=Id)
+    owner = table.c.organization_id == OWNER
     order = table.c.started_at if "started_at" in table.c else table.c.created_at
     last = table.c.id if "id" in table.c else table.c.booking_id
     return Statement(lambda dialect: select(*_columns(table)).where(owner, condition(dialect)).order_by(order, last))

@@ -7,14 +7,12 @@ from sqlalchemy import Text, bindparam, select
 from booking_core.customers.rules import CustomerRow
 from booking_core.db.engine import Tx
 from booking_core.db.paging import KeysetList
-from booking_core.db.statements import Statement, as_json, in_rows
-from booking_core.db.tables import Id, customers
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, in_rows
+from booking_core.db.tables import customers
 from booking_core.db.unit_of_work import Update
 from booking_core.models.base import email_key
 
-_CUSTOMERS = select(*(customers.c[name] for name in CustomerRow._fields)).where(
-    customers.c.organization_id == bindparam("organization_id", type_=Id)
-)
+_CUSTOMERS = select(*(customers.c[name] for name in CustomerRow._fields)).where(customers.c.organization_id == OWNER)
 _BY_EMAIL = customers.c.email_key == bindparam("email_key", type_=Text)
 
 _CONTACT = ("id", "name", "email", "phone")
@@ -27,10 +25,10 @@ _ANONYMIZE = Update(
 
 LIST = KeysetList("customers", customers, _CUSTOMERS, {"email_key": _BY_EMAIL})
 
-_GET = Statement(_CUSTOMERS.where(customers.c.id == bindparam("id", type_=Id)))
+_GET = Statement(_CUSTOMERS.where(customers.c.id == ROW_ID))
 _LOCK = Statement(
     _CUSTOMERS.add_columns(customers.c.updated_at, customers.c.anonymized_at)
-    .where(customers.c.id == bindparam("id", type_=Id))
+    .where(customers.c.id == ROW_ID)
     .with_for_update(key_share=True)
 )
 _LOCK_NAMED = Statement(

@@ -10,7 +10,6 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     FromClause,
-    Integer,
     Select,
     Table,
     and_,
@@ -29,7 +28,7 @@ from booking_core.base import cursors
 from booking_core.base.context import Actor
 from booking_core.base.cursors import Binding
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Row, Statement
+from booking_core.db.statements import LIMIT, Row, Statement
 from booking_core.db.tables import Id
 from booking_core.models.limits import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
 from booking_core.models.pages import Order
@@ -42,7 +41,6 @@ _EVERYTHING = 1_000_000_000
 """A limit that is never reached. With it each database searches the index of the filter, in its order."""
 _NOTHING: ColumnElement[int] = literal_column("0")
 
-_LIMIT = bindparam("limit", type_=Integer)
 
 JsonPage = dict[str, Any]
 """`{data, has_more, next_cursor}`, ready for JSON."""
@@ -152,9 +150,9 @@ def _limited(ordered: Select[Any], order: Order, dialect: Dialect) -> Select[Any
     than keep a plan for so many rows. A constant limit, which is never reached, is applied first.
     """
     if dialect.name != "postgresql":
-        return ordered.limit(_LIMIT)
+        return ordered.limit(LIMIT)
     bounded = ordered.limit(literal_column(str(PAGE_LIMIT_MAX + 1))).subquery()
-    return select(bounded).order_by(*_direction(order, bounded.c.created_at, bounded.c.id)).limit(_LIMIT)
+    return select(bounded).order_by(*_direction(order, bounded.c.created_at, bounded.c.id)).limit(LIMIT)
 
 
 def _sorted_or_scanned(
@@ -180,13 +178,13 @@ def _sorted_or_scanned(
     same = and_(table.c.organization_id == matching.c.organization_id, table.c.id == matching.c.id)
     looked_up = select(*keyset_list.select.selected_columns).join_from(matching, table, same).where(*others)
     scanned = _scanned(keyset_list, conditions[scattered], others, in_order, few)
-    is_full = select(func.count()).select_from(scanned).scalar_subquery() >= _LIMIT
+    is_full = select(func.count()).select_from(scanned).scalar_subquery() >= LIMIT
     is_elsewhere = and_(~few, ~is_full, _goes_on(keyset_list, others, in_order))
     every = _every_match(keyset_list, scattered, others, in_order)
     ways = (
-        in_order(looked_up).limit(case((few, _LIMIT), else_=_NOTHING)),
-        select(scanned).limit(case((is_elsewhere, _NOTHING), else_=_LIMIT)),
-        every.limit(case((is_elsewhere, _LIMIT), else_=_NOTHING)),
+        in_order(looked_up).limit(case((few, LIMIT), else_=_NOTHING)),
+        select(scanned).limit(case((is_elsewhere, _NOTHING), else_=LIMIT)),
+        every.limit(case((is_elsewhere, LIMIT), else_=_NOTHING)),
     )
     return union_all(*(select(way.subquery()) for way in ways)).subquery("page")
 
@@ -204,7 +202,7 @@ def _scanned(
     next_rows = in_order(keyset_list.select.add_columns(checked).where(*others))
     rows = next_rows.limit(case((few, _NOTHING), else_=literal_column(str(_SCANNED_MAX)))).subquery("next_rows")
     columns = [column for column in rows.c if column.name != "passes"]
-    return select(*columns).where(rows.c.passes).limit(_LIMIT).cte("scanned")
+    return select(*columns).where(rows.c.passes).limit(LIMIT).cte("scanned")
 
 
 def _goes_on(
@@ -261,7 +259,7 @@ class Scan:
         after = [bindparam(f"after_{number}", type_=column.type) for number, column in enumerate(key)]
         if not is_first:
             query = query.where(tuple_(*key) > tuple_(*after) if len(key) > 1 else key[0] > after[0])
-        return query.order_by(*key).limit(_LIMIT)
+        return query.order_by(*key).limit(LIMIT)
 
     def page(
         self, tx: Tx, after: Sequence[Any], limit: int, **parameters: Any

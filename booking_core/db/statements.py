@@ -35,6 +35,8 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.type_api import TypeEngine
 
+from booking_core.db.tables import Id
+
 
 class _SqliteCompiler(SQLiteCompiler):
     """SQLAlchemy's compiler, which leaves out the hints of `Select.with_hint`."""
@@ -54,6 +56,10 @@ POSTGRESQL: Dialect = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ig
 
 _WRITE = re.compile(r"\b(?:INSERT INTO|DELETE FROM|(?<!FOR )(?<!KEY )UPDATE(?! OF\b| SKIP\b| NOWAIT\b)) *\w")
 """The beginning of a statement, or of a part of it, that changes rows. A lock (FOR UPDATE) changes none."""
+
+OWNER, ROW_ID = bindparam("organization_id", type_=Id), bindparam("id", type_=Id)
+LIMIT = bindparam("limit", type_=Integer)
+"""The parameters that most statements share: an organization, the id of one of its rows, and a number of rows."""
 
 Row = tuple[Any, ...]
 Build = Callable[[Dialect], ClauseElement]
@@ -157,7 +163,7 @@ def rows_before(table: Table, at: ColumnElement[int], *conditions: ColumnElement
         select(*table.primary_key)
         .where(at < bindparam("before", type_=BigInteger), *conditions)
         .order_by(at)
-        .limit(bindparam("limit", type_=Integer))
+        .limit(LIMIT)
         .with_for_update(skip_locked=True)
     )
 

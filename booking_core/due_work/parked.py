@@ -13,15 +13,15 @@ from sqlalchemy.engine import Dialect
 
 from booking_core.base.clock import HOUR, MINUTE
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, in_rows, now_us, purge_before
-from booking_core.db.tables import Id, parked_work
+from booking_core.db.statements import OWNER, Statement, as_json, in_rows, now_us, purge_before
+from booking_core.db.tables import parked_work
 from booking_core.db.unit_of_work import Update
 
 FIRST_DELAY = MINUTE
 DELAY_MAX = HOUR
 
 _OF_JOB = (
-    parked_work.c.organization_id == bindparam("organization_id", type_=Id),
+    parked_work.c.organization_id == OWNER,
     parked_work.c.job == bindparam("job", type_=Text),
 )
 

@@ -29,14 +29,13 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, now_us
+from booking_core.db.statements import LIMIT, OWNER, Statement, now_us
 from booking_core.db.tables import Id, organizations
 
 NIL_ID = "00000000-0000-0000-0000-000000000000"
 """Sorts before every id."""
 _BEFORE_ALL = -(2**63)
 _ONE: ColumnElement[int] = literal_column("1", type_=Integer)
-_LIMIT = bindparam("limit", type_=Integer)
 _UNTIL = cast(bindparam("until", type_=BigInteger), BigInteger)
 
 T = TypeVar("T")
@@ -173,7 +172,7 @@ class DueRows:
         offset = clock_offset_of(owner).correlate(owners).scalar_subquery()
         ahead = case((_UNTIL.is_(None), func.coalesce(offset, literal_column("0"))), else_=literal_column("0"))
         is_due = func.coalesce(due_first <= self._until(dialect) + ahead, false())
-        return select(owner, is_due, offset).where(owner.is_not(None)).limit(_LIMIT)
+        return select(owner, is_due, offset).where(owner.is_not(None)).limit(LIMIT)
 
     def _select_rows(self, dialect: Dialect) -> Any:
         after = tuple_(bindparam("after_at", type_=BigInteger), bindparam("after_key", type_=self._key.type))
@@ -182,10 +181,10 @@ class DueRows:
             .where(
                 *self._conditions(dialect),
                 *self._bounds(dialect),
-                self._owner == bindparam("organization_id", type_=Id),
+                self._owner == OWNER,
                 self._at <= self._until(dialect),
                 tuple_(self._at, self._key) > after,
             )
             .order_by(self._at, self._key)
-            .limit(_LIMIT)
+            .limit(LIMIT)
         )

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
-    Integer,
     Select,
     Table,
     Text,
@@ -29,7 +28,7 @@ from sqlalchemy.sql.type_api import TypeEngine
 from booking_core import organizations
 from booking_core.base.context import Organization
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import Statement, as_json, rows_parameter
+from booking_core.db.statements import LIMIT, OWNER, Statement, as_json, rows_parameter
 from booking_core.db.tables import Id, effects, mails
 from booking_core.db.tables import organizations as organization_table
 from booking_core.due_work.rows import DueRows
@@ -38,8 +37,6 @@ from booking_core.notifications.store import IS_MAIL, QUEUED
 
 # Lists ------------------------------------------------------------------------------------------------------------
 
-_LIMIT = bindparam("limit", type_=Integer)
-_OWNER = bindparam("organization_id", type_=Id)
 _MAIL = (
     mails.c.organization_id,
     mails.c.id,
@@ -82,9 +79,9 @@ class _IndexedQueries(NamedTuple):
 
 
 def _indexed(table: Table, columns: Sequence[ColumnElement[Any]], *conditions: ColumnElement[bool]) -> _IndexedQueries:
-    query = select(*columns).where(*conditions).order_by(table.c.created_at.desc()).limit(_LIMIT)
+    query = select(*columns).where(*conditions).order_by(table.c.created_at.desc()).limit(LIMIT)
     # Within coalesce() it is only a filter: the planner does not prefer the primary key to the index.
-    is_own = func.coalesce(table.c.organization_id == _OWNER, false())
+    is_own = func.coalesce(table.c.organization_id == OWNER, false())
     return _IndexedQueries(Statement(query), Statement(query.where(is_own)))
 
 
@@ -99,7 +96,7 @@ _INDEXED_EFFECTS = {
     MailStatus.QUEUED: _indexed(effects, _EFFECT, effects.c.status == QUEUED, IS_MAIL),
     MailStatus.UNWRITTEN: _indexed(effects, _EFFECT, effects.c.status == _FAILED, _UNMAILED, IS_MAIL),
 }
-_OF_ONE = select(*_MAIL).where(mails.c.organization_id == _OWNER).order_by(mails.c.id.desc()).limit(_LIMIT)
+_OF_ONE = select(*_MAIL).where(mails.c.organization_id == OWNER).order_by(mails.c.id.desc()).limit(LIMIT)
 _MAILS_BY_KEY = {
     None: Statement(_OF_ONE),
     MailStatus.SENT: Statement(_OF_ONE.where(mails.c.status == literal_column("'sent'"))),
@@ -209,7 +206,7 @@ def lock(tx: Tx, keys: Iterable[MailKey]) -> dict[MailKey, LockedMail]:
 
 _WAITING = Statement(
     select(mails.c.effect_key, mails.c.kind).where(
-        mails.c.organization_id == _OWNER,
+        mails.c.organization_id == OWNER,
         mails.c.status == QUEUED,
         mails.c.booking_id == bindparam("booking_id", type_=Id),
     )
@@ -257,13 +254,13 @@ def _old(table: Table, key: ColumnElement[Any], *conditions: ColumnElement[bool]
     return (
         select(table.c.organization_id, key)
         .where(
-            table.c.organization_id == _OWNER,
+            table.c.organization_id == OWNER,
             table.c.status == bindparam("status", type_=Text),
             table.c.completed_at < bindparam("before", type_=BigInteger),
             *conditions,
         )
         .order_by(table.c.completed_at)
-        .limit(_LIMIT)
+        .limit(LIMIT)
         .with_for_update(skip_locked=True)
     )
 

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, bindparam, literal_column, select
+from sqlalchemy import ColumnElement, and_, literal_column, select
 from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
 from booking_core.base.clock import END_OF_TIME
 from booking_core.base.context import Organization
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import (
     Id,
     bookings,
@@ -56,7 +56,7 @@ def _lock_owed(dialect: Dialect) -> Any:
         select(*columns, now_us(dialect), *organizations.COLUMNS)
         .join_from(effects, organization_table, organization_table.c.id == effects.c.organization_id)
         .where(
-            effects.c.organization_id == bindparam("organization_id", type_=Id),
+            effects.c.organization_id == OWNER,
             in_rows(dialect, effects.c.key, "wanted", "id"),
             effects.c.status == QUEUED,
             effects.c.due_at <= now_us(dialect),
@@ -164,9 +164,7 @@ def _of_keys(tx: Tx, statement: Statement, pairs: Iterable[tuple[str, str]]) -> 
 
 
 _ORGANIZATION = Statement(
-    lambda dialect: select(*organizations.COLUMNS, now_us(dialect)).where(
-        organization_table.c.id == bindparam("id", type_=Id)
-    )
+    lambda dialect: select(*organizations.COLUMNS, now_us(dialect)).where(organization_table.c.id == ROW_ID)
 )
 
 
@@ -217,7 +215,7 @@ def _lock_due(dialect: Dialect) -> Any:
     return (
         select(*(mails.c[name] for name in names), offset, now_us(dialect))
         .where(
-            mails.c.organization_id == bindparam("organization_id", type_=Id),
+            mails.c.organization_id == OWNER,
             in_rows(dialect, mails.c.id, "wanted", "id"),
             mails.c.status == QUEUED,
             mails.c.next_attempt_at <= now_us(dialect),
@@ -259,7 +257,7 @@ def lock_due(tx: Tx, organization_id: str, mail_ids: Iterable[str]) -> list[tupl
 
 
 def _lock_parked(dialect: Dialect) -> Any:
-    is_own = mails.c.organization_id == bindparam("organization_id", type_=Id)
+    is_own = mails.c.organization_id == OWNER
     parked = (is_own, in_rows(dialect, mails.c.id, "wanted", "id"), mails.c.status == QUEUED, _IS_PARKED)
     return select(mails.c.id).where(*parked).with_for_update(skip_locked=True)
 

@@ -31,7 +31,7 @@ from booking_core.base.errors import (
 )
 from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import Id
 from booking_core.db.unit_of_work import Update
 from booking_core.due_work.rows import DueRows, Processed
@@ -57,7 +57,6 @@ _COLUMNS = tuple(_KEYS.c[field.name] for field in fields(CallerKey))
 _WIDTH = len(_COLUMNS)
 _REMEMBERED_MAX = 1024
 """Rows whose values are remembered: a key has the same ones for a minute, and is looked up for every request."""
-_OWNER = bindparam("organization_id", type_=Id)
 _WITH_ORGANIZATION = select(*_COLUMNS, *organizations.COLUMNS).join_from(
     _KEYS, _ORGANIZATIONS, _ORGANIZATIONS.c.id == _KEYS.c.organization_id
 )
@@ -177,11 +176,11 @@ def touch(tx: Tx, uses: Iterable[tuple[str, str, int]]) -> None:
 # than 20 active keys. NO KEY UPDATE lets everything else go on that only refers to the organization. SQLite has one
 # writer.
 _LOCK_ORGANIZATION = Statement(
-    select(_ORGANIZATIONS.c.id).where(_ORGANIZATIONS.c.id == _OWNER).with_for_update(key_share=True)
+    select(_ORGANIZATIONS.c.id).where(_ORGANIZATIONS.c.id == OWNER).with_for_update(key_share=True)
 )
 _COUNT_ACTIVE = Statement(
     select(func.count()).where(
-        _KEYS.c.organization_id == _OWNER,
+        _KEYS.c.organization_id == OWNER,
         _KEYS.c.revoked_at.is_(None),
         or_(_KEYS.c.expires_at.is_(None), _KEYS.c.expires_at > bindparam("at", type_=BigInteger)),
     )
@@ -275,9 +274,9 @@ def require_room(active: int) -> None:
 # Reading and changing --------------------------------------------------------------------------------------------
 
 _OF_ORGANIZATION = Statement(
-    select(*_COLUMNS).where(_KEYS.c.organization_id == _OWNER).order_by(_KEYS.c.created_at, _KEYS.c.id)
+    select(*_COLUMNS).where(_KEYS.c.organization_id == OWNER).order_by(_KEYS.c.created_at, _KEYS.c.id)
 )
-_BY_ID = _WITH_ORGANIZATION.where(_KEYS.c.id == bindparam("id", type_=Id))
+_BY_ID = _WITH_ORGANIZATION.where(_KEYS.c.id == ROW_ID)
 _GET, _LOCK = Statement(_BY_ID), Statement(_BY_ID.with_for_update(key_share=True))
 _IDS_OF_PREFIX = Statement(select(_KEYS.c.id).where(_KEYS.c.prefix == bindparam("prefix")).limit(2))
 _UPDATE = Update("update_key", _KEYS, sets=("name", "scopes"))
@@ -432,7 +431,7 @@ _LOCK_EXPIRING = Statement(
     lambda dialect: (
         select(_KEYS.c.id, _KEYS.c.name, _KEYS.c.prefix, _KEYS.c.expires_at, now_us(dialect))
         .join_from(_KEYS, _ORGANIZATIONS, _ORGANIZATIONS.c.id == _KEYS.c.organization_id)
-        .where(_KEYS.c.organization_id == _OWNER, in_rows(dialect, _KEYS.c.id, "wanted", "id"))
+        .where(_KEYS.c.organization_id == OWNER, in_rows(dialect, _KEYS.c.id, "wanted", "id"))
         .where(_ORGANIZATIONS.c.notify_staff, *_UNWARNED, *_unexpired(dialect))
         .with_for_update(of=_KEYS, skip_locked=True)
     )

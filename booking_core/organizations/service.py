@@ -12,7 +12,7 @@ from booking_core.base.context import Organization
 from booking_core.base.errors import Conflict, NotFound
 from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import Statement
+from booking_core.db.statements import ROW_ID, Statement
 from booking_core.db.unit_of_work import Update
 from booking_core.models.base import is_id
 from booking_core.organizations import rules
@@ -29,7 +29,7 @@ _REMEMBERED_MAX = 1024
 
 _SELECT = select(*COLUMNS)
 _IS_SLUG = _TABLE.c.slug == bindparam("slug")
-_IS_ID = _TABLE.c.id == bindparam("id", type_=tables.Id)
+_IS_ID = _TABLE.c.id == ROW_ID
 _BY_SLUG = Statement(_SELECT.where(_IS_SLUG))
 _BY_ID = Statement(_SELECT.where(_IS_ID))
 _ALL = Statement(_SELECT.order_by(_TABLE.c.slug))

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from sqlalchemy import Integer, Select, Text, and_, bindparam, func, literal_column, select
+from sqlalchemy import Integer, Select, Text, and_, func, literal_column, select
 from sqlalchemy.engine import Dialect
 
 from booking_core.base.errors import NotFound
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, in_rows
+from booking_core.db.statements import OWNER, Statement, as_json, in_rows
 from booking_core.db.tables import (
-    Id,
     bookings,
     gift_card_entries,
     payments,
@@ -24,7 +23,6 @@ from booking_core.payments import rules
 from booking_core.payments.refund_list import Refund, parse_refund, select_refunds
 from booking_core.payments.refund_states import RefundStatus
 
-_ORGANIZATION = bindparam("organization_id", type_=Id)
 _CANCELLATION = literal_column(str(rules.CANCELLATION), Integer)
 
 
@@ -106,14 +104,14 @@ def _outcomes(dialect: Dialect) -> Select[Any]:
     return (
         select(*columns)
         .join_from(bookings, gift_card_entries, restored, isouter=True)
-        .where(bookings.c.organization_id == _ORGANIZATION, in_rows(dialect, bookings.c.id, "wanted", "id"))
+        .where(bookings.c.organization_id == OWNER, in_rows(dialect, bookings.c.id, "wanted", "id"))
     )
 
 
 _OUTCOMES = Statement(_outcomes)
 _OF_BOOKINGS_AMONG = Statement(
     lambda dialect: select_refunds(
-        refunds.c.organization_id == _ORGANIZATION,
+        refunds.c.organization_id == OWNER,
         in_rows(dialect, refunds.c.booking_id, "wanted", "id"),
         refunds.c.number == _CANCELLATION,
     )
@@ -188,7 +186,7 @@ def _left(dialect: Dialect) -> Select[Any]:
         select(payments.c.booking_id, unreturned, payments.c.currency, bookings.c.payment_source)
         .join_from(payments, bookings, booked)
         .join(refunds, owed, isouter=True)
-        .where(payments.c.organization_id == _ORGANIZATION, in_rows(dialect, payments.c.booking_id, "wanted", "id"))
+        .where(payments.c.organization_id == OWNER, in_rows(dialect, payments.c.booking_id, "wanted", "id"))
         .where(refunds.c.id.is_(None), payments.c.status.not_in(awaited), unreturned > literal_column("0", Integer))
     )
 

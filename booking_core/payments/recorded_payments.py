@@ -7,14 +7,12 @@ from sqlalchemy import bindparam, select
 from booking_core import organizations
 from booking_core.base.context import Organization
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement
+from booking_core.db.statements import OWNER, ROW_ID, Statement
 from booking_core.db.tables import (
     Id,
     payment_records,
 )
 from booking_core.models.money import money_json
-
-_ORGANIZATION = bindparam("organization_id", type_=Id)
 
 
 class Record(NamedTuple):
@@ -36,15 +34,13 @@ _RECORD = tuple(payment_records.c[name] for name in Record._fields)
 _RECORDS = Statement(
     select(*_RECORD)
     .where(
-        payment_records.c.organization_id == _ORGANIZATION,
+        payment_records.c.organization_id == OWNER,
         payment_records.c.booking_id == bindparam("booking_id", type_=Id),
     )
     .order_by(payment_records.c.created_at, payment_records.c.id)
 )
 _RECORD_BY_ID = Statement(
-    select(*_RECORD).where(
-        payment_records.c.organization_id == _ORGANIZATION, payment_records.c.id == bindparam("id", type_=Id)
-    )
+    select(*_RECORD).where(payment_records.c.organization_id == OWNER, payment_records.c.id == ROW_ID)
 )
 
 

@@ -4,15 +4,14 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Integer, Select, Text, and_, bindparam, literal_column, or_, select
+from sqlalchemy import Select, Text, and_, literal_column, or_, select
 
 from booking_core import organizations
 from booking_core.base.context import Organization
 from booking_core.base.errors import NotFound
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import Statement
+from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement
 from booking_core.db.tables import (
-    Id,
     bookings,
     payments,
     refunds,
@@ -21,9 +20,6 @@ from booking_core.db.tables import organizations as organization_table
 from booking_core.models.base import is_id
 from booking_core.models.money import money_json
 from booking_core.payments.refund_states import WAITING, RefundState
-
-_LIMIT = bindparam("limit", type_=Integer)
-_ORGANIZATION = bindparam("organization_id", type_=Id)
 
 
 class Refund(NamedTuple):
@@ -113,11 +109,11 @@ class RefundFilter(StrEnum):
 @lru_cache
 def _listing(refund_filter: RefundFilter | None, *, of_one: bool) -> Statement:
     """Return the statement of a filter. The statuses are literals, because the planner has to know them."""
-    conditions = [refunds.c.organization_id == _ORGANIZATION] if of_one else []
+    conditions = [refunds.c.organization_id == OWNER] if of_one else []
     if refund_filter is not None:
         statuses = sorted(WAITING) if refund_filter is RefundFilter.WAITING else [refund_filter]
         conditions.append(refunds.c.status.in_([literal_column(f"'{status}'", Text) for status in statuses]))
-    return Statement(select_refunds(*conditions).order_by(*_NEWEST).limit(_LIMIT))
+    return Statement(select_refunds(*conditions).order_by(*_NEWEST).limit(LIMIT))
 
 
 def find_refunds(
@@ -140,13 +136,9 @@ def parse_refund(row: Row) -> OwnedRefund:
 
 _WAITS = refunds.c.status.in_([literal_column(f"'{status}'", Text) for status in sorted(WAITING)])
 _BY_ID = Statement(
-    select_refunds(
-        or_(refunds.c.id == bindparam("id", type_=Id), refunds.c.booking_id == bindparam("id", type_=Id))
-    ).order_by(_WAITS.desc(), *_NEWEST)
+    select_refunds(or_(refunds.c.id == ROW_ID, refunds.c.booking_id == ROW_ID)).order_by(_WAITS.desc(), *_NEWEST)
 )
-_IN_ORGANIZATION = Statement(
-    select_refunds(refunds.c.organization_id == _ORGANIZATION, refunds.c.id == bindparam("id", type_=Id))
-)
+_IN_ORGANIZATION = Statement(select_refunds(refunds.c.organization_id == OWNER, refunds.c.id == ROW_ID))
 
 
 def find_refund(tx: Tx, refund_id: str) -> OwnedRefund:

@@ -26,7 +26,7 @@ from sqlalchemy.sql import dml
 from booking_core.base import tokens
 from booking_core.base.context import Actor
 from booking_core.db.engine import Query, Tx
-from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import Id, bookings, payment_intents, payment_records, payments, refunds
 from booking_core.db.unit_of_work import InsertFromSelect, Update
 from booking_core.due_work.rows import DueRows, clock_offset_of
@@ -62,7 +62,7 @@ _COLUMNS = [_HAS_REFUND if name == "has_refund" else payments.c[name] for name i
 _COLUMNS_OR_NULL = [*_COLUMNS[:-1], case((payments.c.id.is_not(None), _HAS_REFUND))]
 """Of a booking that may have no payment: then nothing is searched for."""
 _OF_BOOKING = (
-    payments.c.organization_id == bindparam("organization_id", type_=Id),
+    payments.c.organization_id == OWNER,
     payments.c.booking_id == bindparam("booking_id", type_=Id),
 )
 _GET_PAYMENT = Statement(select(*_COLUMNS).where(*_OF_BOOKING))
@@ -109,7 +109,7 @@ _LOCK_INTENT = Statement(
 _PAID_BY_INTENT = Statement(
     select(payments.c.booking_id)
     .where(
-        payments.c.organization_id == bindparam("organization_id", type_=Id),
+        payments.c.organization_id == OWNER,
         payments.c.payment_intent == bindparam("payment_intent", type_=Text),
         payments.c.booking_id != bindparam("booking_id", type_=Id),
     )
@@ -152,7 +152,7 @@ DROP = InsertFromSelect("dropped_payments", _drop)
 RELEASE = Update("release_payment", payments, sets=("status", "updated_at"), adds=("amount_minor", "released_minor"))
 _LAST_NUMBER = Statement(
     select(func.max(refunds.c.number)).where(
-        refunds.c.organization_id == bindparam("organization_id", type_=Id),
+        refunds.c.organization_id == OWNER,
         refunds.c.booking_id == bindparam("booking_id", type_=Id),
     )
 )
@@ -180,8 +180,8 @@ class BookingForRefund(NamedTuple):
 _LOCK_BOOKING = Statement(
     select(bookings.c.status, bookings.c.payment_source, bookings.c.customer_id, bookings.c.updated_at)
     .where(
-        bookings.c.organization_id == bindparam("organization_id", type_=Id),
-        bookings.c.id == bindparam("id", type_=Id),
+        bookings.c.organization_id == OWNER,
+        bookings.c.id == ROW_ID,
     )
     .with_for_update(key_share=True)
 )
@@ -255,7 +255,7 @@ _PARTS = (
     .scalar_subquery()
 )
 """The sum that refunds of changes of the party have returned."""
-_IS_MINE = refunds.c.organization_id == bindparam("organization_id", type_=Id)
+_IS_MINE = refunds.c.organization_id == OWNER
 _LOCKED = (bookings, payments, refunds)
 _OF_OTHERS = {
     "parts_returned_minor": _PARTS,
@@ -368,11 +368,7 @@ def lock_leased(tx: Tx, leases: Iterable[tuple[str, str, str]]) -> dict[tuple[st
 
 # In the order of bookings, payments and refunds: staff and workers never deadlock.
 _LOCK_REFUND = Statement(
-    lambda dialect: (
-        _joined(dialect)
-        .where(_IS_MINE, refunds.c.id == bindparam("id", type_=Id))
-        .with_for_update(key_share=True, of=_LOCKED)
-    )
+    lambda dialect: _joined(dialect).where(_IS_MINE, refunds.c.id == ROW_ID).with_for_update(key_share=True, of=_LOCKED)
 )
 _LOCK_REFUNDS_OF_BOOKING = Statement(
     lambda dialect: (

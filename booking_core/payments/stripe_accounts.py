@@ -6,15 +6,15 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from sqlalchemy import bindparam, delete, select
+from sqlalchemy import delete, select
 
 from booking_core.base.context import Actor, Installation
 from booking_core.base.errors import Conflict, Malformed, NotFound
 from booking_core.base.tokens import SecretKeys
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement
-from booking_core.db.tables import Id, stripe_accounts
+from booking_core.db.statements import OWNER, Statement
+from booking_core.db.tables import stripe_accounts
 from booking_core.db.unit_of_work import Update
 
 SEALED_FOR = "stripe_account"
@@ -39,18 +39,14 @@ class StripeAccount:
 
 _GET = Statement(
     select(stripe_accounts.c.credentials_sealed, stripe_accounts.c.publishable_key).where(
-        stripe_accounts.c.organization_id == bindparam("organization_id", type_=Id)
+        stripe_accounts.c.organization_id == OWNER
     )
 )
 _ANY = Statement(select(stripe_accounts.c.organization_id).limit(1))
 _LOCK = Statement(
-    select(stripe_accounts.c.created_at)
-    .where(stripe_accounts.c.organization_id == bindparam("organization_id", type_=Id))
-    .with_for_update()
+    select(stripe_accounts.c.created_at).where(stripe_accounts.c.organization_id == OWNER).with_for_update()
 )
-_REMOVE = Statement(
-    delete(stripe_accounts).where(stripe_accounts.c.organization_id == bindparam("organization_id", type_=Id))
-)
+_REMOVE = Statement(delete(stripe_accounts).where(stripe_accounts.c.organization_id == OWNER))
 _CHANGE = Update(
     "change_stripe_account",
     stripe_accounts,

@@ -3,22 +3,18 @@
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Integer, Text, and_, bindparam, literal_column, select
+from sqlalchemy import BigInteger, Text, and_, bindparam, literal_column, select
 
 from booking_core.base.context import Organization
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement
+from booking_core.db.statements import LIMIT, OWNER, Statement
 from booking_core.db.tables import (
-    Id,
     bookings,
     departures,
     experiences,
 )
 from booking_core.models.bookings import BookingStatus, PaymentMethod, PaymentStatus
 from booking_core.models.money import money_json
-
-_LIMIT = bindparam("limit", type_=Integer)
-_ORGANIZATION = bindparam("organization_id", type_=Id)
 
 
 class DueBooking(NamedTuple):
@@ -47,7 +43,7 @@ _OF_DUE = {"starts_at": departures.c.starts_at, "title": experiences.c.title}
 def _due(method: PaymentMethod | None, *, overdue: bool) -> Statement:
     unpaid = (literal_column(f"'{status}'", Text) for status in (PaymentStatus.UNPAID, PaymentStatus.PENDING))
     conditions = [
-        bookings.c.organization_id == _ORGANIZATION,
+        bookings.c.organization_id == OWNER,
         bookings.c.status == literal_column(f"'{BookingStatus.CONFIRMED}'", Text),
         bookings.c.payment_status.in_(list(unpaid)),
     ]
@@ -65,7 +61,7 @@ def _due(method: PaymentMethod | None, *, overdue: bool) -> Statement:
         .join(experiences, offered)
         .where(*conditions)
         .order_by(departures.c.starts_at, bookings.c.id)
-        .limit(_LIMIT)
+        .limit(LIMIT)
     )
 
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from sqlalchemy import BigInteger, Integer, Text, bindparam, or_, select
+from sqlalchemy import BigInteger, Text, bindparam, or_, select
 
 from booking_core.base import tokens
 from booking_core.base.clock import to_datetime
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement
-from booking_core.db.tables import Id, audit
+from booking_core.db.statements import LIMIT, OWNER, Statement
+from booking_core.db.tables import audit
 from booking_core.due_work.rows import NIL_ID
 
 log = logging.getLogger("booking.audit")
@@ -92,10 +92,10 @@ _ENTRIES = (
     .outerjoin(tables.organizations, tables.organizations.c.id == audit.c.organization_id)
     .where(_SINCE, _ACTION)
     .order_by(audit.c.at.desc(), audit.c.id.desc())
-    .limit(bindparam("limit", type_=Integer))
+    .limit(LIMIT)
 )
 _FIND = Statement(_ENTRIES)
-_FIND_OF_ORGANIZATION = Statement(_ENTRIES.where(audit.c.organization_id == bindparam("organization_id", type_=Id)))
+_FIND_OF_ORGANIZATION = Statement(_ENTRIES.where(audit.c.organization_id == OWNER))
 
 
 def find(

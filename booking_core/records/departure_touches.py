@@ -13,7 +13,6 @@ from sqlalchemy import (
     ColumnElement,
     Integer,
     and_,
-    bindparam,
     case,
     exists,
     literal_column,
@@ -26,7 +25,7 @@ from sqlalchemy.sql import dml
 
 from booking_core.base.clock import SECOND
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, rows_parameter
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, rows_parameter
 from booking_core.db.tables import Id, departures, organizations, webhook_subscriptions
 from booking_core.db.unit_of_work import InsertFromSelect, Merge
 
@@ -69,8 +68,8 @@ _TOUCH = InsertFromSelect("touch_departure", _touch)
 _LOCK = Statement(
     select(departures.c.id)
     .where(
-        departures.c.organization_id == bindparam("organization_id", type_=Id),
-        departures.c.id == bindparam("id", type_=Id),
+        departures.c.organization_id == OWNER,
+        departures.c.id == ROW_ID,
         IS_WANTED,
     )
     .with_for_update(key_share=True)

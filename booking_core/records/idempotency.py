@@ -26,7 +26,7 @@ from booking_core.base.errors import (
 from booking_core.base.tokens import sha256_hex
 from booking_core.db import tables
 from booking_core.db.engine import Query, Tx
-from booking_core.db.statements import Statement, as_json, purge_before, rows_from_json
+from booking_core.db.statements import OWNER, Statement, as_json, purge_before, rows_from_json
 from booking_core.due_work.rows import DueRows
 
 STORED_REFUSALS = (NotFound, InsufficientCapacity, Conflict, Unprocessable)
@@ -189,7 +189,7 @@ OLD = DueRows(tables.idempotency, tables.idempotency.c.created_at, tables.idempo
 _PURGE = purge_before(
     tables.idempotency,
     tables.idempotency.c.created_at,
-    tables.idempotency.c.organization_id == bindparam("organization_id", type_=tables.Id),
+    tables.idempotency.c.organization_id == OWNER,
 )
 
 

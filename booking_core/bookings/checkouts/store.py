@@ -9,12 +9,12 @@ from sqlalchemy.engine import Dialect
 from booking_core.bookings.checkouts.rules import IntentRow
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, in_rows, now_us
+from booking_core.db.statements import LIMIT, OWNER, Statement, as_json, in_rows, now_us
 from booking_core.db.tables import Id, bookings, payment_intents, payments
 from booking_core.db.unit_of_work import Update
 from booking_core.due_work.rows import DueRows
 
-_OWNED = payment_intents.c.organization_id == bindparam("organization_id", type_=Id)
+_OWNED = payment_intents.c.organization_id == OWNER
 _OF_BOOKING = payment_intents.c.booking_id == bindparam("booking_id", type_=Id)
 _COLUMNS = [payment_intents.c[name] for name in IntentRow._fields]
 _GET = Statement(select(*_COLUMNS).where(_OWNED, _OF_BOOKING))
@@ -49,7 +49,7 @@ def change(tx: Tx, organization_id: str, row: IntentRow) -> None:
 
 def _by_intent(_: Dialect) -> Any:
     intent_id = bindparam("intent_id", type_=Text)
-    paid = payments.c.organization_id == bindparam("organization_id", type_=Id)
+    paid = payments.c.organization_id == OWNER
     booking_ids = union_all(
         select(payment_intents.c.booking_id).where(_OWNED, payment_intents.c.intent_id == intent_id),
         select(payments.c.booking_id).where(paid, payments.c.payment_intent == intent_id),
@@ -76,7 +76,7 @@ class Pending(NamedTuple):
 
 _PENDING = Statement(
     select(*(bookings.c[name] for name in Pending._fields)).where(
-        bookings.c.organization_id == bindparam("organization_id", type_=Id),
+        bookings.c.organization_id == OWNER,
         bookings.c.id == bindparam("booking_id", type_=Id),
     )
 )
@@ -162,7 +162,7 @@ def _listed(name: str | None) -> Statement:
         .join_from(payment_intents, bookings, booked)
         .where(_OWNED)
         .order_by(payment_intents.c.updated_at.desc(), payment_intents.c.booking_id)
-        .limit(bindparam("limit", type_=Integer))
+        .limit(LIMIT)
     )
     return Statement(query if name is None else query.where(_CONDITIONS[name]))
 

@@ -20,14 +20,11 @@ from booking_core.bookings.rules import LockedDeparture
 from booking_core.catalogue.departures import select_seats_held
 from booking_core.db import tables
 from booking_core.db.engine import Query, Row, Tx
-from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
+from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import Id, customers, departures, experiences, holds, idempotency
 from booking_core.records.idempotency import has_lock
 
-_OWNER = bindparam("organization_id", type_=Id)
-_ID = bindparam("id", type_=Id)
 _DEPARTURE_ID = bindparam("departure_id", type_=Id)
-_LIMIT = bindparam("limit", type_=Integer)
 OF_EXPERIENCE = and_(
     experiences.c.organization_id == departures.c.organization_id, experiences.c.id == departures.c.experience_id
 )
@@ -172,9 +169,9 @@ _OF_OTHER_HOLDS = holds.c.id.is_distinct_from(bindparam("hold_id", type_=Id))
 
 
 def _context(dialect: Dialect) -> Any:
-    seats_held = select_seats_held(_OWNER, _DEPARTURE_ID, now_us(dialect)).where(_OF_OTHER_HOLDS)
+    seats_held = select_seats_held(OWNER, _DEPARTURE_ID, now_us(dialect)).where(_OF_OTHER_HOLDS)
     customer = select(customers.c.id).where(
-        customers.c.organization_id == _OWNER, customers.c.email_key == bindparam("email_key", type_=Text)
+        customers.c.organization_id == OWNER, customers.c.email_key == bindparam("email_key", type_=Text)
     )
     return select(now_us(dialect), seats_held.scalar_subquery(), customer.scalar_subquery())
 
@@ -206,9 +203,9 @@ _READ = (
         _HELD_BY_OTHERS,
     )
     .join_from(departures, experiences, OF_EXPERIENCE)
-    .where(departures.c.organization_id == _OWNER)
+    .where(departures.c.organization_id == OWNER)
 )
-_READ_ONE = Statement(_READ.where(departures.c.id == _ID))
+_READ_ONE = Statement(_READ.where(departures.c.id == ROW_ID))
 _READ_OFFERED = Statement(
     _READ.where(
         departures.c.experience_id == bindparam("experience_id", type_=Id),
@@ -217,7 +214,7 @@ _READ_OFFERED = Statement(
         departures.c.status == literal_column("'open'"),
     )
     .order_by(departures.c.starts_at)
-    .limit(_LIMIT)
+    .limit(LIMIT)
 )
 
 
@@ -261,7 +258,7 @@ _DEPARTURE_DETAILS = Statement(
             departures.c.cancelling,
         )
         .join_from(departures, experiences, OF_EXPERIENCE)
-        .where(departures.c.organization_id == _OWNER, in_rows(dialect, departures.c.id, "wanted", "id"))
+        .where(departures.c.organization_id == OWNER, in_rows(dialect, departures.c.id, "wanted", "id"))
     )
 )
 
@@ -275,7 +272,7 @@ def departure_details(tx: Tx, organization_id: str, departure_ids: Sequence[str]
 
 _CANCELLING_REASON = Statement(
     select(departures.c.cancelling).where(
-        departures.c.organization_id == _OWNER,
+        departures.c.organization_id == OWNER,
         departures.c.id == _DEPARTURE_ID,
         departures.c.cancelling.is_not(None),
     )

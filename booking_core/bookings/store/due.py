@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Integer, Select, and_, bindparam, case, func, literal_column, or_, select, tuple_
+from sqlalchemy import BigInteger, Select, and_, bindparam, case, func, literal_column, or_, select, tuple_
 from sqlalchemy.engine import Dialect
 
 from booking_core.base.clock import END_OF_TIME, HOUR
@@ -12,18 +12,16 @@ from booking_core.bookings.store.of_departures import CONFIRMED_SEATS, LIVE, PEN
 from booking_core.bookings.store.rows import LOCKED, BookingDetails
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, in_rows, now_us
+from booking_core.db.statements import LIMIT, OWNER, Statement, as_json, in_rows, now_us
 from booking_core.db.tables import Id, bookings, departures, experiences
 from booking_core.due_work.rows import NIL_ID, DuePage, DueRow, DueRows, Owner
 
-_OWNER = bindparam("organization_id", type_=Id)
-_LIMIT = bindparam("limit", type_=Integer)
 EXPIRED = DueRows(bookings, bookings.c.expires_at, bookings.c.id, lambda _: (PENDING,))
 
 
 def _lock_expired(dialect: Dialect) -> Any:
     """Build the statement that locks expired bookings, and skips bookings that are being paid."""
-    is_own = bookings.c.organization_id == _OWNER
+    is_own = bookings.c.organization_id == OWNER
     due = (is_own, PENDING, bookings.c.expires_at <= now_us(dialect), in_rows(dialect, bookings.c.id, "wanted", "id"))
     return select(*LOCKED).where(*due).order_by(bookings.c.id).with_for_update(key_share=True, skip_locked=True)
 
@@ -39,7 +37,7 @@ def lock_expired(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> li
 
 
 def _try_lock_departures(dialect: Dialect) -> Any:
-    is_own = departures.c.organization_id == _OWNER
+    is_own = departures.c.organization_id == OWNER
     query = select(departures.c.id).where(is_own, in_rows(dialect, departures.c.id, "wanted", "id"))
     return query.order_by(departures.c.id).with_for_update(key_share=True, skip_locked=True)
 
@@ -72,19 +70,19 @@ def _organizations_with_minimum(_: Dialect) -> Any:
     owner = tables.organizations.c
     behind = owner.id > bindparam("after", type_=Id)
     query = select(owner.id, owner.cancel_under_minimum, owner.clock_offset)
-    return query.where(behind).order_by(owner.id).limit(_LIMIT)
+    return query.where(behind).order_by(owner.id).limit(LIMIT)
 
 
 def _window(dialect: Dialect) -> Select[Any]:
     """Select a page of the departures of an organization that start within its longest lead, along their index."""
-    is_own, start = departures.c.organization_id == _OWNER, departures.c.starts_at
+    is_own, start = departures.c.organization_id == OWNER, departures.c.starts_at
     now = select(now_us(dialect)).scalar_subquery()
     lead = func.coalesce(experiences.c.hours_before_booking_closes, tables.organizations.c.hours_before_booking_closes)
     longest = (
         select(func.max(lead) * literal_column(str(HOUR), type_=BigInteger))
         .join_from(experiences, tables.organizations, tables.organizations.c.id == experiences.c.organization_id)
         .where(
-            experiences.c.organization_id == _OWNER,
+            experiences.c.organization_id == OWNER,
             experiences.c.min_participants.is_not(None),
         )
         .scalar_subquery()
@@ -99,7 +97,7 @@ def _window(dialect: Dialect) -> Select[Any]:
             tuple_(start, departures.c.id) > after,
         )
         .order_by(start, departures.c.id)
-        .limit(_LIMIT)
+        .limit(LIMIT)
     )
 
 
@@ -174,7 +172,7 @@ _MINIMUM = Statement(
     select(experiences.c.min_participants)
     .join_from(departures, experiences, OF_EXPERIENCE)
     .where(
-        departures.c.organization_id == _OWNER,
+        departures.c.organization_id == OWNER,
         departures.c.id == bindparam("departure_id", type_=Id),
         departures.c.minimum_checked_at.is_(None),
     )

@@ -9,19 +9,19 @@ from sqlalchemy import BigInteger, ColumnElement, Text, and_, bindparam, func, l
 from booking_core.bookings.store.rows import OF_OWNER, select_with_payment
 from booking_core.db.engine import Tx
 from booking_core.db.paging import KeysetList
-from booking_core.db.statements import Statement
+from booking_core.db.statements import OWNER, Statement
 from booking_core.db.tables import Id, bookings, customers, departures, timeline
 from booking_core.models.pages import Order
 
 _DEPARTS = and_(
-    departures.c.organization_id == bindparam("organization_id", type_=Id),
+    departures.c.organization_id == OWNER,
     departures.c.starts_at >= bindparam("departs_from", type_=BigInteger),
     departures.c.starts_at < bindparam("departs_before", type_=BigInteger),
 )
 _UPDATED_SINCE = bookings.c.updated_at >= bindparam("updated_since", type_=BigInteger)
 _KEY = (bookings.c.organization_id, bookings.c.id)
 _HAS_ADDRESS = and_(
-    customers.c.organization_id == bindparam("organization_id", type_=Id),
+    customers.c.organization_id == OWNER,
     customers.c.email_key == bindparam("email_key", type_=Text),
 )
 # Found through the customer's timeline, which has an entry for each booking: an index of bookings by customer would
@@ -36,7 +36,7 @@ _BOOKED_BY = (
     .where(_HAS_ADDRESS, timeline.c.kind == literal_column("'booking_created'"))
 )
 _OF_CUSTOMER = select(timeline.c.organization_id, timeline.c.booking_id.label("id")).where(
-    timeline.c.organization_id == bindparam("organization_id", type_=Id),
+    timeline.c.organization_id == OWNER,
     timeline.c.customer_id == bindparam("customer_id", type_=Id),
     timeline.c.kind == literal_column("'booking_created'"),
 )

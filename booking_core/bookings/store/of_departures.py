@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sqlalchemy import (
-    Integer,
     and_,
     bindparam,
     func,
@@ -20,12 +19,10 @@ from booking_core.bookings.store.rows import (
     select_with_payment,
 )
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, in_rows
+from booking_core.db.statements import LIMIT, OWNER, Statement, as_json, in_rows
 from booking_core.db.tables import Id, bookings
 
-_OWNER = bindparam("organization_id", type_=Id)
 _DEPARTURE_ID = bindparam("departure_id", type_=Id)
-_LIMIT = bindparam("limit", type_=Integer)
 # Literal, as in the partial index: PostgreSQL does not match the index with a parameter.
 PENDING = bookings.c.status == literal_column("'pending'")
 _CONFIRMED = bookings.c.status == literal_column("'confirmed'")
@@ -33,12 +30,12 @@ LIVE = bookings.c.status.in_([literal_column("'pending'"), literal_column("'conf
 
 
 _OF_DEPARTURE = and_(
-    bookings.c.organization_id == _OWNER,
+    bookings.c.organization_id == OWNER,
     bookings.c.departure_id == _DEPARTURE_ID,
     LIVE,
 )
 _LOCK_LIVE = Statement(
-    select(*LOCKED).where(_OF_DEPARTURE).order_by(bookings.c.id).limit(_LIMIT).with_for_update(key_share=True)
+    select(*LOCKED).where(_OF_DEPARTURE).order_by(bookings.c.id).limit(LIMIT).with_for_update(key_share=True)
 )
 _COUNT_LIVE = Statement(select(func.count()).select_from(bookings).where(_OF_DEPARTURE))
 
@@ -71,7 +68,7 @@ class StatusCount(NamedTuple):
 _COUNT_BY_STATUS = Statement(
     lambda dialect: (
         select(bookings.c.departure_id, bookings.c.status, func.count(), func.sum(bookings.c.seats))
-        .where(bookings.c.organization_id == _OWNER, in_rows(dialect, bookings.c.departure_id, "wanted", "id"))
+        .where(bookings.c.organization_id == OWNER, in_rows(dialect, bookings.c.departure_id, "wanted", "id"))
         .group_by(bookings.c.departure_id, bookings.c.status)
     )
 )

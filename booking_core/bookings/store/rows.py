@@ -8,7 +8,6 @@ from sqlalchemy import (
     FromClause,
     Select,
     and_,
-    bindparam,
     case,
     literal_column,
     or_,
@@ -19,16 +18,12 @@ from sqlalchemy.engine import Dialect
 from booking_core import payments
 from booking_core.bookings.rules import BookingRow
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, in_rows
-from booking_core.db.tables import Id, bookings, departures, experiences
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, in_rows
+from booking_core.db.tables import bookings, departures, experiences
 from booking_core.db.unit_of_work import Update
 from booking_core.models.bookings import REFUNDABLE
 from booking_core.payments import PaymentRow
 from booking_core.records.departure_touches import ANNOUNCE
-
-_OWNER = bindparam("organization_id", type_=Id)
-_ID = bindparam("id", type_=Id)
-
 
 _COLUMNS: dict[str, Any] = {
     "experience_title": experiences.c.title,
@@ -76,8 +71,8 @@ def parse_with_payment(row: Sequence[Any]) -> BookingWithPayment:
     return BookingWithPayment(BookingRow._make(row[:_WIDTH]), row[_WIDTH], payment)
 
 
-OF_OWNER = select(bookings).where(bookings.c.organization_id == _OWNER)
-_GET_WITH_PAYMENT = Statement(select_with_payment(OF_OWNER.where(bookings.c.id == _ID).subquery("page")))
+OF_OWNER = select(bookings).where(bookings.c.organization_id == OWNER)
+_GET_WITH_PAYMENT = Statement(select_with_payment(OF_OWNER.where(bookings.c.id == ROW_ID).subquery("page")))
 LOCKED = (
     bookings.c.id,
     bookings.c.customer_id,
@@ -88,7 +83,7 @@ LOCKED = (
     bookings.c.recorded_minor,
     bookings.c.expires_at,
 )
-_DETAILS = select(*LOCKED).where(bookings.c.organization_id == _OWNER, bookings.c.id == _ID)
+_DETAILS = select(*LOCKED).where(bookings.c.organization_id == OWNER, bookings.c.id == ROW_ID)
 _GET_DETAILS = Statement(_DETAILS)
 _LOCK = Statement(_DETAILS.with_for_update(key_share=True))
 
@@ -120,7 +115,7 @@ def get_details(tx: Tx, organization_id: str, booking_id: str, *, lock: bool) ->
 
 
 def _many(dialect: Dialect) -> FromClause:
-    is_own = bookings.c.organization_id == _OWNER
+    is_own = bookings.c.organization_id == OWNER
     return select(bookings).where(is_own, in_rows(dialect, bookings.c.id, "wanted", "id")).subquery("page")
 
 

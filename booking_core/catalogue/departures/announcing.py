@@ -16,8 +16,8 @@ from booking_core.base.context import Organization
 from booking_core.catalogue.departures import rules, store
 from booking_core.catalogue.departures.rules import DepartureRow
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, in_rows, now_us
-from booking_core.db.tables import Id, departures, holds
+from booking_core.db.statements import OWNER, Statement, as_json, in_rows, now_us
+from booking_core.db.tables import departures, holds
 from booking_core.db.tables import events as events_table
 from booking_core.db.unit_of_work import Update
 from booking_core.due_work.rows import DueRows, Processed
@@ -29,7 +29,6 @@ from booking_core.records.events import NewEvent
 TOUCHED = DueRows(
     departures, departures.c.announce_at, departures.c.id, lambda _: (departures.c.announce_at.is_not(None),)
 )
-_OWNER = bindparam("organization_id", type_=Id)
 _SET = Update("departure_is_announced", departures, sets=("announce_at",))
 
 
@@ -37,7 +36,7 @@ def _lock_due(dialect: Dialect) -> Any:
     return (
         select(departures.c.id, IS_WANTED)
         .where(
-            departures.c.organization_id == _OWNER,
+            departures.c.organization_id == OWNER,
             in_rows(dialect, departures.c.id, "wanted", "id"),
             departures.c.announce_at <= select(now_us(dialect)).scalar_subquery(),
         )
@@ -84,7 +83,7 @@ def _states(dialect: Dialect) -> Any:
         store.select_rows()
         .add_columns(_HOLD_ENDS_AT, _last.c.created_at, _last.c.body)
         .join(_last, same, isouter=True)
-        .where(departures.c.organization_id == _OWNER, in_rows(dialect, departures.c.id, "wanted", "id"))
+        .where(departures.c.organization_id == OWNER, in_rows(dialect, departures.c.id, "wanted", "id"))
         .order_by(departures.c.id)
     )
 

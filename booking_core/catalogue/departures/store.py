@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, and_, bind
 from booking_core.base.clock import DAY
 from booking_core.catalogue.departures.rules import DepartureRow
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import Statement
+from booking_core.db.statements import OWNER, ROW_ID, Statement
 from booking_core.db.tables import Id, departures, experiences, holds
 from booking_core.db.unit_of_work import Update
 from booking_core.records.departure_touches import ANNOUNCE
@@ -43,7 +43,7 @@ def _window(table: FromClause, *, of_experience: bool) -> ColumnElement[bool]:
     """Return the condition for departures that start in the window, of all experiences or of one."""
     begun = table.c.starts_at >= bindparam("start", type_=BigInteger)
     over = table.c.starts_at < bindparam("end", type_=BigInteger)
-    is_own = table.c.organization_id == bindparam("organization_id", type_=Id)
+    is_own = table.c.organization_id == OWNER
     if not of_experience:
         return and_(is_own, begun, over)
     return and_(is_own, table.c.experience_id == bindparam("experience_id", type_=Id), begun, over)
@@ -131,9 +131,7 @@ def times(tx: Tx, organization_id: str, *, start: int, end: int, experience_id: 
     return tx.all(_TIMES_OF_ONE, **window, experience_id=experience_id)
 
 
-_IS_DEPARTURE = and_(
-    departures.c.organization_id == bindparam("organization_id", type_=Id), departures.c.id == bindparam("id", type_=Id)
-)
+_IS_DEPARTURE = and_(departures.c.organization_id == OWNER, departures.c.id == ROW_ID)
 _SEATS_HELD = (
     select_seats_held(departures.c.organization_id, departures.c.id, _AT).correlate(departures).scalar_subquery()
 )

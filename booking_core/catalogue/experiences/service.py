@@ -10,11 +10,11 @@ from booking_core.catalogue.experiences import rules
 from booking_core.catalogue.experiences.rules import ExperienceRow
 from booking_core.db.engine import Tx
 from booking_core.db.paging import JsonPage, KeysetList, PageRequest
-from booking_core.db.statements import Row, Statement
-from booking_core.db.tables import Id, experiences
+from booking_core.db.statements import OWNER, ROW_ID, Row, Statement
+from booking_core.db.tables import experiences
 
 _EXPERIENCES = select(*(experiences.c[name] for name in ExperienceRow._fields)).where(
-    experiences.c.organization_id == bindparam("organization_id", type_=Id)
+    experiences.c.organization_id == OWNER
 )
 
 _UPDATED_SINCE = experiences.c.updated_at >= bindparam("updated_since", type_=BigInteger)
@@ -34,7 +34,7 @@ LIST = KeysetList(
     },
 )
 
-_GET = Statement(_EXPERIENCES.where(experiences.c.id == bindparam("id", type_=Id)))
+_GET = Statement(_EXPERIENCES.where(experiences.c.id == ROW_ID))
 
 
 def find(
@@ -70,7 +70,7 @@ def get(tx: Tx, caller: Caller, experience_id: str) -> dict[str, Any]:
 
 _UNIT_TYPES = Statement(
     select(experiences.c.id, experiences.c.price_tiers).where(
-        experiences.c.organization_id == bindparam("organization_id", type_=Id),
+        experiences.c.organization_id == OWNER,
         experiences.c.price_tiers.contains(rules.UNIT_TYPE),
     )
 )

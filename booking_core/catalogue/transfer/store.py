@@ -9,13 +9,13 @@ from functools import lru_cache
 from typing import Any
 
 import orjson
-from sqlalchemy import Boolean, Select, Table, and_, bindparam, select
+from sqlalchemy import Boolean, Select, Table, and_, select
 from sqlalchemy.engine import Dialect
 
 from booking_core.catalogue.transfer.changes import CatalogueRow
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, rows_parameter
-from booking_core.db.tables import Id, customers, departures, experiences, gift_cards
+from booking_core.db.statements import OWNER, Statement, as_json, rows_parameter
+from booking_core.db.tables import customers, departures, experiences, gift_cards
 from booking_core.db.unit_of_work import Update
 
 _JSON = frozenset({"languages", "tags", "price_tiers", "add_ons", "prices", "what_to_bring", "translations"})
@@ -37,7 +37,7 @@ class TableReader:
         self._flags = [column.name for column in columns if isinstance(column.type, Boolean)]
         self._json = [name for name in self._names if name in _JSON]
         self._select = select(*columns)
-        of_organization = self._select.where(table.c.organization_id == bindparam("organization_id", type_=Id))
+        of_organization = self._select.where(table.c.organization_id == OWNER)
         self._every = Statement(of_organization.order_by(table.c[order], table.c.id))
         self._matching = lru_cache(self._select_matching)
 

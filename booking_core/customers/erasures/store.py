@@ -29,11 +29,10 @@ from booking_core.customers.rules import ANONYMOUS
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Scan
-from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
+from booking_core.db.statements import OWNER, Statement, as_json, in_rows, rows_parameter
 from booking_core.db.tables import Id, Personal
 from booking_core.db.unit_of_work import Update
 
-OWNER = bindparam("organization_id", type_=Id)
 _CUSTOMER = bindparam("customer_id", type_=Id)
 _AT = bindparam("at", type_=BigInteger)
 _ANONYMOUS: ColumnElement[str] = literal_column(f"'{ANONYMOUS}'", type_=Text)

@@ -24,7 +24,7 @@ from sqlalchemy.engine import Dialect
 
 from booking_core.db.engine import Tx
 from booking_core.db.paging import KeysetList
-from booking_core.db.statements import Statement, as_json, in_rows
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, in_rows
 from booking_core.db.tables import Id, gift_card_entries, gift_cards
 from booking_core.db.unit_of_work import Update
 from booking_core.models.gift_cards import GiftCardStatus
@@ -70,16 +70,15 @@ def with_status(tx: Tx, card: LockedCard, at: int) -> LockedCard:
 
 # Reading ---------------------------------------------------------------------------------------------------------
 
-_organization_id, _id = bindparam("organization_id", type_=Id), bindparam("id", type_=Id)
 _CARDS = select(
     *(_STATUS.label(name) if name == "status" else gift_cards.c[name] for name in GiftCardRow._fields)
-).where(gift_cards.c.organization_id == _organization_id)
+).where(gift_cards.c.organization_id == OWNER)
 
 _KEY = (gift_cards.c.organization_id, gift_cards.c.id)
 _ZERO: ColumnElement[int] = literal_column("0")
 _ALL: ColumnElement[int] = literal_column("1000000000")
 """A limit that is never reached; without one the order of a subquery is dropped."""
-_OF_OWNER = gift_cards.c.organization_id == _organization_id
+_OF_OWNER = gift_cards.c.organization_id == OWNER
 _IS_ON = gift_cards.c.deactivated_at.is_(None)
 _HAS_BALANCE = and_(_OF_OWNER, _IS_ON, gift_cards.c.balance_minor > _ZERO)
 _HAS_BEGUN = or_(gift_cards.c.valid_from.is_(None), gift_cards.c.valid_from <= _NOW)
@@ -136,7 +135,7 @@ LIST = KeysetList(
     },
 )
 
-_GET = Statement(_CARDS.add_columns(gift_cards.c.code_sealed).where(gift_cards.c.id == _id))
+_GET = Statement(_CARDS.add_columns(gift_cards.c.code_sealed).where(gift_cards.c.id == ROW_ID))
 
 
 def get(tx: Tx, organization_id: str, gift_card_id: str, at: int) -> tuple[GiftCardRow, str] | None:
@@ -157,10 +156,10 @@ def _with_code(dialect: Dialect) -> ColumnElement[bool]:
     return in_rows(dialect, gift_cards.c.code_hash, "wanted", "code_hash")
 
 
-_LOCK = Statement(_LOCKED.where(gift_cards.c.id == _id))
+_LOCK = Statement(_LOCKED.where(gift_cards.c.id == ROW_ID))
 _LOCK_BY_CODE = Statement(lambda dialect: _LOCKED.where(_with_code(dialect)))
 _FIND_BY_CODE = Statement(
-    lambda dialect: select(gift_cards.c.id).where(gift_cards.c.organization_id == _organization_id, _with_code(dialect))
+    lambda dialect: select(gift_cards.c.id).where(gift_cards.c.organization_id == OWNER, _with_code(dialect))
 )
 
 
@@ -205,13 +204,13 @@ def _transactions(page: FromClause) -> Select[Any]:
 TRANSACTIONS = KeysetList(
     "gift_card_transactions",
     gift_card_entries,
-    select(gift_card_entries).where(gift_card_entries.c.organization_id == _organization_id),
+    select(gift_card_entries).where(gift_card_entries.c.organization_id == OWNER),
     {"gift_card_id": gift_card_entries.c.gift_card_id == bindparam("gift_card_id", type_=Id)},
     _transactions,
 )
 """A page sorts the entries of its card, which are as many as the bookings that it paid for."""
 
-_EXISTS = Statement(select(gift_cards.c.id).where(_OF_OWNER, gift_cards.c.id == _id))
+_EXISTS = Statement(select(gift_cards.c.id).where(_OF_OWNER, gift_cards.c.id == ROW_ID))
 
 
 def has_card(tx: Tx, organization_id: str, gift_card_id: str) -> bool:
@@ -242,7 +241,7 @@ def _redeemed() -> Select[Any]:
     count = select(func.count()).select_from(restored.amount_minor.table).where(same).scalar_subquery()
     return select(entry.gift_card_id, -entry.amount_minor - parts, count).where(
         and_(
-            entry.organization_id == _organization_id,
+            entry.organization_id == OWNER,
             entry.booking_id == bindparam("booking_id", type_=Id),
             entry.kind == "redeem",
             ~again,

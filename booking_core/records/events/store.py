@@ -15,7 +15,6 @@ from sqlalchemy import (
     CTE,
     BigInteger,
     ColumnElement,
-    Integer,
     Text,
     bindparam,
     case,
@@ -29,7 +28,7 @@ from sqlalchemy import (
 
 from booking_core.base.clock import END_OF_TIME, MINUTE
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, materialized
+from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement, materialized
 from booking_core.db.tables import (
     Id,
     deliveries,
@@ -62,10 +61,8 @@ class EventRow(NamedTuple):
     resource_id: str | None
 
 
-_EVENTS = select(*(events.c[name] for name in EventRow._fields)).where(
-    events.c.organization_id == bindparam("organization_id", type_=Id)
-)
-_GET = Statement(_EVENTS.where(events.c.id == bindparam("id", type_=Id)))
+_EVENTS = select(*(events.c[name] for name in EventRow._fields)).where(events.c.organization_id == OWNER)
+_GET = Statement(_EVENTS.where(events.c.id == ROW_ID))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +127,7 @@ _after, _since, _until = (bindparam(name, type_=BigInteger) for name in ("after"
 
 def _first(query: Any, sequence: ColumnElement[int], order: Order) -> Any:
     in_order = sequence.asc() if order is Order.ASC else sequence.desc()
-    return query.order_by(in_order).limit(bindparam("limit", type_=Integer))
+    return query.order_by(in_order).limit(LIMIT)
 
 
 def _of_all(shape: _Shape, kinds: list[Any]) -> list[Any]:
@@ -187,7 +184,7 @@ def _bounds(order: Order) -> CTE:
     behind = other.c.created_at >= bindparam("surely_behind", type_=BigInteger)
 
     def nearest(dated: ColumnElement[bool], order: ColumnElement[Any]) -> ColumnElement[Any]:
-        is_own = other.c.organization_id == bindparam("organization_id", type_=Id)
+        is_own = other.c.organization_id == OWNER
         return (
             select(other.c.sequence).where(is_own, dated).order_by(order).limit(literal_column("1")).scalar_subquery()
         )
@@ -206,7 +203,7 @@ def _bounds(order: Order) -> CTE:
 # not old yet may precede an old one; it is searched among as many events as one purge takes. An enabled
 # endpoint waits for the events after its cursor and for the events of queued deliveries.
 def _first_awaited(waiting: ColumnElement[int], table: Any, *conditions: ColumnElement[bool]) -> ColumnElement[int]:
-    is_own = table.c.organization_id == bindparam("organization_id", type_=Id)
+    is_own = table.c.organization_id == OWNER
     first: ColumnElement[int] = (
         select(func.coalesce(func.min(waiting), _END)).where(is_own, *conditions).scalar_subquery()
     )
@@ -227,9 +224,9 @@ _WAITED_FOR = (
 _BEFORE = bindparam("before", type_=BigInteger)
 _FIRST_ONES = (
     select(events.c.sequence, events.c.created_at)
-    .where(events.c.organization_id == bindparam("organization_id", type_=Id))
+    .where(events.c.organization_id == OWNER)
     .order_by(events.c.sequence)
-    .limit(bindparam("limit", type_=Integer))
+    .limit(LIMIT)
     .subquery("first_ones")
 )
 # An event dated far ahead, by a clock that was wrong once, must not keep the others for so long.
@@ -239,18 +236,18 @@ _NOT_OLD = select(func.coalesce(func.min(_FIRST_ONES.c.sequence), _END)).where(
 _OLD = (
     select(events.c.sequence)
     .where(
-        events.c.organization_id == bindparam("organization_id", type_=Id),
+        events.c.organization_id == OWNER,
         events.c.created_at < _BEFORE,
         *(events.c.sequence < first for first in _WAITED_FOR),
         events.c.sequence < _NOT_OLD.scalar_subquery(),
     )
     .order_by(events.c.sequence)
-    .limit(bindparam("limit", type_=Integer))
+    .limit(LIMIT)
     .with_for_update(skip_locked=True)
 )
 _PURGE = Statement(
     lambda dialect: delete(events).where(
-        events.c.organization_id == bindparam("organization_id", type_=Id),
+        events.c.organization_id == OWNER,
         events.c.sequence.in_(materialized(dialect, _OLD)),
     )
 )
@@ -278,7 +275,7 @@ _ORGANIZATIONS_BEFORE = Statement(
     )
     .where(organizations.c.id > bindparam("after", type_=Id))
     .order_by(organizations.c.id)
-    .limit(bindparam("limit", type_=Integer))
+    .limit(LIMIT)
 )
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-from sqlalchemy import bindparam, select, true
+from sqlalchemy import select, true
 
 from booking_core.base.tokens import DamagedValue, SecretKeys, missing_key_ids, sealing_key_id
 from booking_core.db.engine import Row, Tx
 from booking_core.db.paging import Scan
-from booking_core.db.tables import Id
+from booking_core.db.statements import OWNER
 from booking_core.upkeep.doctor.checks import FINDINGS_MAX, PAGE, BaseCheck, CheckContext, CheckOptions, Finding, Opener
 from booking_core.upkeep.secret_keys import KINDS, SealedKind
 
@@ -89,7 +89,7 @@ class SealedValueScan(BaseCheck):
     def _scan(self) -> Scan:
         table, is_used = self.sealed.table, true() if self.sealed.in_use is None else self.sealed.in_use
         columns = (table.c[name] for name in (self.sealed.key[-1], *self.sealed.row, self.sealed.column))
-        owner = table.c.organization_id == bindparam("organization_id", type_=Id)
+        owner = table.c.organization_id == OWNER
         return Scan(select(*columns).where(owner, is_used))
 
     def _rows(self, tx: Tx, organization_id: str, at: int) -> Iterator[Row]:
