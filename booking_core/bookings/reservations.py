@@ -16,7 +16,7 @@ from booking_core.base.errors import Conflict, IdempotencyInProgress, Idempotenc
 from booking_core.bookings import storefront
 from booking_core.bookings.storefront import CheckoutRequest
 from booking_core.db.engine import Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, in_rows, purge_before
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, in_rows, purge_before
 from booking_core.db.tables import bookings, reservations
 from booking_core.db.unit_of_work import Update
 from booking_core.due_work.rows import DueRows
@@ -142,8 +142,7 @@ def release(tx: Tx, actor: Actor, reservation: Reservation, details: Mapping[str
 
 def of_bookings(tx: Tx, actor: Actor, booking_ids: Collection[str]) -> dict[str, tuple[Instants, Reservation | None]]:
     """Return the instants of bookings, and their reservations, by the ids of the bookings."""
-    ids = as_json({"id": booking_id} for booking_id in booking_ids)
-    rows = tx.all(_OF_BOOKINGS, organization_id=actor.organization.id, wanted=ids)
+    rows = tx.all(_OF_BOOKINGS, organization_id=actor.organization.id, wanted=as_ids(booking_ids))
     return {row[0]: (Instants._make(row[1:4]), _joined(row[4:])) for row in rows}
 
 

@@ -16,7 +16,7 @@ from booking_core.base.clock import Zone
 from booking_core.base.errors import Conflict, NotFound
 from booking_core.catalogue.departures import SEATS_HELD, hold_is_live
 from booking_core.db.engine import Query, Row, Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, in_rows, rows_parameter
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, as_json, in_rows, rows_parameter
 from booking_core.db.tables import Id, holds
 from booking_core.db.unit_of_work import Update
 from booking_core.models.errors import ErrorDetail
@@ -227,8 +227,7 @@ _BY_OTHERS = Statement(_by_others)
 
 def seats_held_by_others(tx: Tx, organization_id: str, departure_id: str, *, own_ids: Iterable[str], at: int) -> int:
     """Return the seats of a departure that live holds other than `own_ids` keep at an instant."""
-    rows = as_json({"id": hold_id} for hold_id in own_ids)
-    row = tx.first(_BY_OTHERS, organization_id=organization_id, departure_id=departure_id, own=rows, at=at)
+    row = tx.first(_BY_OTHERS, organization_id=organization_id, departure_id=departure_id, own=as_ids(own_ids), at=at)
     assert row is not None
     return int(row[0])
 

@@ -16,7 +16,7 @@ from booking_core.base.clock import Zone
 from booking_core.base.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import OWNER, Statement, as_json, in_rows
+from booking_core.db.statements import OWNER, Statement, as_ids, in_rows
 from booking_core.db.tables import Id
 from booking_core.records.outbox import OutboxKind
 
@@ -111,7 +111,7 @@ def export(tx: Tx, actor: Actor, customer_id: str) -> dict[str, Any]:
 
     def rows(name: str, ids: Sequence[str] = ()) -> list[dict[str, Any]]:
         names = [column.name for column in _columns(_PARTS[name][0])]
-        result_rows = tx.all(_STATEMENTS[name], **guest, wanted=as_json({"id": row_id} for row_id in ids))
+        result_rows = tx.all(_STATEMENTS[name], **guest, wanted=as_ids(ids))
         zone = actor.organization.zone
         return [{key: _shown(key, value, zone) for key, value in zip(names, row, strict=True)} for row in result_rows]
 

@@ -7,7 +7,7 @@ from sqlalchemy import Text, bindparam, select
 from booking_core.customers.rules import CustomerRow
 from booking_core.db.engine import Tx
 from booking_core.db.paging import KeysetList
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, in_rows
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, in_rows
 from booking_core.db.tables import customers
 from booking_core.db.unit_of_work import Update
 from booking_core.models.base import email_key
@@ -55,8 +55,7 @@ def lock(tx: Tx, organization_id: str, customer_id: str) -> tuple[CustomerRow, i
 
 def lock_named(tx: Tx, organization_id: str, customer_ids: Iterable[str]) -> list[tuple[CustomerRow, int]]:
     """Lock the customers that are not anonymized, in the order of their ids; each with its updated_at."""
-    ids = as_json({"id": customer_id} for customer_id in customer_ids)
-    rows = tx.all(_LOCK_NAMED, organization_id=organization_id, wanted=ids)
+    rows = tx.all(_LOCK_NAMED, organization_id=organization_id, wanted=as_ids(customer_ids))
     return [(CustomerRow._make(row[:-1]), row[-1]) for row in rows]
 
 

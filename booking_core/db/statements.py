@@ -179,6 +179,11 @@ def as_json(rows: Iterable[Mapping[str, object]]) -> str:
     return orjson.dumps(list(rows)).decode()
 
 
+def as_ids(ids: Iterable[str]) -> str:
+    """Return the value of a rows parameter of ids, as `in_rows` compares them."""
+    return as_json({"id": row_id} for row_id in ids)
+
+
 def now_us(dialect: Dialect) -> ColumnElement[int]:
     """Return the present instant in microseconds: the parameter `now`, or on PostgreSQL, when that is null, the
     database's clock, which all processes share."""

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Dialect
 
 from booking_core.base.clock import HOUR, MINUTE
 from booking_core.db.engine import Tx
-from booking_core.db.statements import OWNER, Statement, as_json, in_rows, now_us, purge_before
+from booking_core.db.statements import OWNER, Statement, as_ids, in_rows, now_us, purge_before
 from booking_core.db.tables import parked_work
 from booking_core.db.unit_of_work import Update
 
@@ -55,13 +55,9 @@ _RETRY = Update(
 )
 
 
-def _wanted(subject_ids: Collection[str]) -> str:
-    return as_json({"id": subject_id} for subject_id in sorted(subject_ids))
-
-
 def find(tx: Tx, job: str, organization_id: str, subject_ids: Collection[str]) -> dict[str, ParkedRow]:
     """Return the parked rows among the subjects, by subject."""
-    rows = tx.all(_FIND, organization_id=organization_id, job=job, wanted=_wanted(subject_ids))
+    rows = tx.all(_FIND, organization_id=organization_id, job=job, wanted=as_ids(sorted(subject_ids)))
     return {row[0]: ParkedRow(row[0], row[1], bool(row[2])) for row in rows}
 
 
@@ -90,7 +86,7 @@ def retry_delay(failures: int) -> int:
 
 def remove(tx: Tx, job: str, organization_id: str, subject_ids: Collection[str]) -> None:
     """Remove rows that were processed since."""
-    tx.run(_REMOVE, organization_id=organization_id, job=job, wanted=_wanted(subject_ids))
+    tx.run(_REMOVE, organization_id=organization_id, job=job, wanted=as_ids(sorted(subject_ids)))
 
 
 _COUNT = Statement(select(parked_work.c.job, func.count()).group_by(parked_work.c.job).order_by(parked_work.c.job))

@@ -10,7 +10,7 @@ from booking_core import organizations
 from booking_core.base.clock import END_OF_TIME
 from booking_core.base.context import Organization
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, in_rows, now_us, rows_parameter
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import (
     Id,
     bookings,
@@ -76,10 +76,9 @@ def lock_owed(tx: Tx, organization_id: str, keys: Iterable[str]) -> list[tuple[O
     Returns:
         Each row with its organization and the present instant.
     """
-    ids = as_json({"id": key} for key in keys)
     return [
         (OutboxRow._make(row[:_AT]), organizations.from_row(row[_AT + 1 :]), row[_AT])
-        for row in tx.all(_LOCK_OWED, organization_id=organization_id, wanted=ids)
+        for row in tx.all(_LOCK_OWED, organization_id=organization_id, wanted=as_ids(keys))
     ]
 
 
@@ -251,8 +250,7 @@ SENT = Update(
 
 def lock_due(tx: Tx, organization_id: str, mail_ids: Iterable[str]) -> list[tuple[QueuedMail, int]]:
     """Lock the due ones among the mails, each with the present instant, and skip locked ones."""
-    ids = as_json({"id": mail_id} for mail_id in mail_ids)
-    rows = tx.all(_LOCK_DUE, organization_id=organization_id, wanted=ids)
+    rows = tx.all(_LOCK_DUE, organization_id=organization_id, wanted=as_ids(mail_ids))
     return [(QueuedMail._make(row[:-1]), row[-1]) for row in rows]
 
 
@@ -268,5 +266,4 @@ UNPARK = Update("unpark_mails", mails, sets=("next_attempt_at",))
 
 def lock_parked(tx: Tx, organization_id: str, mail_ids: Iterable[str]) -> list[str]:
     """Lock mails among these that wait for a mail server, and skip locked ones."""
-    ids = as_json({"id": mail_id} for mail_id in mail_ids)
-    return [row[0] for row in tx.all(_LOCK_PARKED, organization_id=organization_id, wanted=ids)]
+    return [row[0] for row in tx.all(_LOCK_PARKED, organization_id=organization_id, wanted=as_ids(mail_ids))]

@@ -31,7 +31,7 @@ from booking_core.base.errors import (
 )
 from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, in_rows, now_us, rows_parameter
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import Id
 from booking_core.db.unit_of_work import Update
 from booking_core.due_work.rows import DueRows, Processed
@@ -443,8 +443,7 @@ def warn_expiring(tx: Tx, organization_id: str, key_ids: Sequence[str]) -> Proce
 
     Each key gets one mail, also if its expiry is changed later or the mail fails.
     """
-    parameter = as_json({"id": key_id} for key_id in key_ids)
-    rows = tx.all(_LOCK_EXPIRING, organization_id=organization_id, wanted=parameter)
+    rows = tx.all(_LOCK_EXPIRING, organization_id=organization_id, wanted=as_ids(key_ids))
     for key_id, name, prefix, expires_at, at in rows:
         payload = {"name": name, "prefix": prefix, "expires_at": expires_at}
         outbox.enqueue(tx, organization_id, OutboxKind.STAFF_KEY_EXPIRING_MAIL, key_id, at=at, payload=payload)

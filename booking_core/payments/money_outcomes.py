@@ -10,7 +10,7 @@ from sqlalchemy.engine import Dialect
 
 from booking_core.base.errors import NotFound
 from booking_core.db.engine import Tx
-from booking_core.db.statements import OWNER, Statement, as_json, in_rows
+from booking_core.db.statements import OWNER, Statement, as_ids, in_rows
 from booking_core.db.tables import (
     bookings,
     gift_card_entries,
@@ -134,7 +134,7 @@ def outcome_of(tx: Tx, organization_id: str, booking_id: str) -> MoneyOutcome:
 
 def outcomes_of(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, MoneyOutcome]:
     """Return the money outcome of several bookings, by booking id, with two statements."""
-    ids = as_json({"id": booking_id} for booking_id in booking_ids)
+    ids = as_ids(booking_ids)
     paid = [_Paid._make(row) for row in tx.all(_OUTCOMES, organization_id=organization_id, wanted=ids)]
     rows = tx.all(_OF_BOOKINGS_AMONG, organization_id=organization_id, wanted=ids)
     owed = {refund.booking_id: refund for refund, _ in map(parse_refund, rows)}
@@ -199,8 +199,7 @@ def full_refunds(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> di
 
     Bookings without a payment, and bookings with a refund, are left out.
     """
-    ids = as_json({"id": booking_id} for booking_id in booking_ids)
-    rows = tx.all(_UNRETURNED, organization_id=organization_id, wanted=ids)
+    rows = tx.all(_UNRETURNED, organization_id=organization_id, wanted=as_ids(booking_ids))
     return {
         booking_id: money_json(_returned(amount_minor, currency, source), currency)
         for booking_id, amount_minor, currency, source in rows

@@ -26,7 +26,7 @@ from sqlalchemy.sql import dml
 from booking_core.base import tokens
 from booking_core.base.context import Actor
 from booking_core.db.engine import Query, Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, in_rows, now_us, rows_parameter
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import Id, bookings, payment_intents, payment_records, payments, refunds
 from booking_core.db.unit_of_work import InsertFromSelect, Update
 from booking_core.due_work.rows import DueRows, clock_offset_of
@@ -305,8 +305,7 @@ _LOCK_DUE = Statement(_lock_due)
 
 def due(tx: Tx, organization_id: str, refund_ids: Iterable[str]) -> list[RefundRow]:
     """Return the due refunds; on PostgreSQL lock them and skip locked ones."""
-    ids = as_json({"id": refund_id} for refund_id in refund_ids)
-    return list(map(RefundRow._make, tx.all(_LOCK_DUE, organization_id=organization_id, wanted=ids)))
+    return list(map(RefundRow._make, tx.all(_LOCK_DUE, organization_id=organization_id, wanted=as_ids(refund_ids))))
 
 
 LEASE = Update(

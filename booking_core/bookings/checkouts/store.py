@@ -9,7 +9,7 @@ from sqlalchemy.engine import Dialect
 from booking_core.bookings.checkouts.rules import IntentRow
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import LIMIT, OWNER, Statement, as_json, in_rows, now_us
+from booking_core.db.statements import LIMIT, OWNER, Statement, as_ids, in_rows, now_us
 from booking_core.db.tables import Id, bookings, payment_intents, payments
 from booking_core.db.unit_of_work import Update
 from booking_core.due_work.rows import DueRows
@@ -142,7 +142,7 @@ LEASE = Update(
 
 def due(tx: Tx, organization_id: str, booking_ids: Iterable[str]) -> list[DueCheck]:
     """Return the intents that are due; on PostgreSQL it locks them and skips locked ones."""
-    ids = as_json({"id": booking_id} for booking_id in booking_ids)
+    ids = as_ids(booking_ids)
     return [DueCheck._make(row) for row in tx.all(_LOCK_DUE, organization_id=organization_id, wanted=ids)]
 
 

@@ -20,7 +20,7 @@ from booking_core.bookings.rules import LockedDeparture
 from booking_core.catalogue.departures import select_seats_held
 from booking_core.db import tables
 from booking_core.db.engine import Query, Row, Tx
-from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement, as_json, in_rows, now_us, rows_parameter
+from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement, as_ids, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import Id, customers, departures, experiences, holds, idempotency
 from booking_core.records.idempotency import has_lock
 
@@ -265,7 +265,7 @@ _DEPARTURE_DETAILS = Statement(
 
 def departure_details(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> dict[str, DepartureDetails]:
     """Return the details of departures by their ids."""
-    ids = as_json({"id": departure_id} for departure_id in departure_ids)
+    ids = as_ids(departure_ids)
     details = map(DepartureDetails._make, tx.all(_DEPARTURE_DETAILS, organization_id=organization_id, wanted=ids))
     return {detail.departure_id: detail for detail in details}
 

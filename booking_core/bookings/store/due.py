@@ -12,7 +12,7 @@ from booking_core.bookings.store.of_departures import CONFIRMED_SEATS, LIVE, PEN
 from booking_core.bookings.store.rows import LOCKED, BookingDetails
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import LIMIT, OWNER, Statement, as_json, in_rows, now_us
+from booking_core.db.statements import LIMIT, OWNER, Statement, as_ids, in_rows, now_us
 from booking_core.db.tables import Id, bookings, departures, experiences
 from booking_core.due_work.rows import NIL_ID, DuePage, DueRow, DueRows, Owner
 
@@ -31,8 +31,7 @@ _LOCK_EXPIRED = Statement(_lock_expired)
 
 def lock_expired(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> list[BookingDetails]:
     """Lock the bookings that are still pending and expired, by id, and skip locked ones."""
-    ids = as_json({"id": booking_id} for booking_id in booking_ids)
-    rows = tx.all(_LOCK_EXPIRED, organization_id=organization_id, wanted=ids)
+    rows = tx.all(_LOCK_EXPIRED, organization_id=organization_id, wanted=as_ids(booking_ids))
     return [BookingDetails._make(row) for row in rows]
 
 
@@ -47,7 +46,7 @@ _TRY_LOCK_DEPARTURES = Statement(_try_lock_departures)
 
 def try_lock_departures(tx: Tx, organization_id: str, departure_ids: Iterable[str]) -> set[str]:
     """Lock departures that no other transaction has locked, and return their ids."""
-    ids = as_json({"id": departure_id} for departure_id in sorted(set(departure_ids)))
+    ids = as_ids(sorted(set(departure_ids)))
     return {row[0] for row in tx.all(_TRY_LOCK_DEPARTURES, organization_id=organization_id, wanted=ids)}
 
 

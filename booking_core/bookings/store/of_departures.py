@@ -19,7 +19,7 @@ from booking_core.bookings.store.rows import (
     select_with_payment,
 )
 from booking_core.db.engine import Tx
-from booking_core.db.statements import LIMIT, OWNER, Statement, as_json, in_rows
+from booking_core.db.statements import LIMIT, OWNER, Statement, as_ids, in_rows
 from booking_core.db.tables import Id, bookings
 
 _DEPARTURE_ID = bindparam("departure_id", type_=Id)
@@ -76,7 +76,7 @@ _COUNT_BY_STATUS = Statement(
 
 def count_by_status(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> list[StatusCount]:
     """Count the bookings of departures by status."""
-    ids = as_json({"id": departure_id} for departure_id in departure_ids)
+    ids = as_ids(departure_ids)
     return [StatusCount._make(row) for row in tx.all(_COUNT_BY_STATUS, organization_id=organization_id, wanted=ids)]
 
 

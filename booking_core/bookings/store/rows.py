@@ -18,7 +18,7 @@ from sqlalchemy.engine import Dialect
 from booking_core import payments
 from booking_core.bookings.rules import BookingRow
 from booking_core.db.engine import Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, in_rows
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, in_rows
 from booking_core.db.tables import bookings, departures, experiences
 from booking_core.db.unit_of_work import Update
 from booking_core.models.bookings import REFUNDABLE
@@ -125,14 +125,13 @@ _GET_MANY_WITH_PAYMENT = Statement(lambda dialect: select_with_payment(_many(dia
 
 def get_many(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, BookingRow]:
     """Return bookings by their ids."""
-    ids = as_json({"id": booking_id} for booking_id in booking_ids)
-    rows = map(BookingRow._make, tx.all(_GET_MANY, organization_id=organization_id, wanted=ids))
+    rows = map(BookingRow._make, tx.all(_GET_MANY, organization_id=organization_id, wanted=as_ids(booking_ids)))
     return {row.id: row for row in rows}
 
 
 def get_many_with_payment(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, BookingWithPayment]:
     """Return bookings as they are read, by their ids."""
-    ids = as_json({"id": booking_id} for booking_id in booking_ids)
+    ids = as_ids(booking_ids)
     results = map(parse_with_payment, tx.all(_GET_MANY_WITH_PAYMENT, organization_id=organization_id, wanted=ids))
     return {booking.row.id: booking for booking in results}
 

@@ -16,7 +16,7 @@ from booking_core.base.context import Organization
 from booking_core.catalogue.departures import rules, store
 from booking_core.catalogue.departures.rules import DepartureRow
 from booking_core.db.engine import Tx
-from booking_core.db.statements import OWNER, Statement, as_json, in_rows, now_us
+from booking_core.db.statements import OWNER, Statement, as_ids, in_rows, now_us
 from booking_core.db.tables import departures, holds
 from booking_core.db.tables import events as events_table
 from booking_core.db.unit_of_work import Update
@@ -101,12 +101,12 @@ def announce(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> Proc
     Returns:
         As a result for each departure that was due: True if it was published.
     """
-    locked = tx.all(_LOCK_DUE, organization_id=organization_id, wanted=_ids(departure_ids))
+    locked = tx.all(_LOCK_DUE, organization_id=organization_id, wanted=as_ids(departure_ids))
     if not locked:
         return Processed()
     due = [str(departure_id) for departure_id, _ in locked]
     organization, at = organizations.by_id(tx, organization_id), tx.now()
-    ids = _ids(departure_id for departure_id, is_wanted in locked if is_wanted)
+    ids = as_ids(departure_id for departure_id, is_wanted in locked if is_wanted)
     rows = tx.all(_STATES, organization_id=organization_id, wanted=ids, at=at)
     states = [_State(DepartureRow._make(row[:_WIDTH]), *row[_WIDTH:]) for row in rows]
     again_at = {state.row.id: _window_ends_at(state, at) or state.hold_ends_at for state in states}
@@ -117,10 +117,6 @@ def announce(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> Proc
         events.publish(tx, organization, changed, at=at)
     published = {event.resource_id for event in changed}
     return Processed(due, results=[departure_id in published for departure_id in due])
-
-
-def _ids(ids: Any) -> str:
-    return as_json({"id": str(row_id)} for row_id in ids)
 
 
 def _window_ends_at(state: _State, at: int) -> int | None:

@@ -14,7 +14,7 @@ from booking_core.base.errors import Conflict
 from booking_core.customers.erasures import store
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, in_rows
+from booking_core.db.statements import OWNER, Statement, as_ids, in_rows
 from booking_core.due_work.rows import DueRows, Processed
 from booking_core.models.base import email_key
 from booking_core.records import retention_clock
@@ -142,7 +142,7 @@ _LOCK_EXPIRED = Statement(
     lambda dialect: (
         select(_customers.id)
         .where(
-            _customers.organization_id == store.OWNER,
+            _customers.organization_id == OWNER,
             in_rows(dialect, _customers.id, "wanted", "id"),
             _customers.anonymized_at.is_(None),
             _customers.created_at < _BEFORE,
@@ -169,7 +169,7 @@ def expire(tx: Tx, organization_id: str, customer_ids: Sequence[str], *, retenti
     """
     now, at = retention_clock.read(tx)
     before = min(now, 0 if at is None else at) - retention_days * DAY
-    ids = store.ids(customer_ids)
+    ids = as_ids(customer_ids)
     expired = [row[0] for row in tx.all(_LOCK_EXPIRED, organization_id=organization_id, wanted=ids, before=before)]
     if expired:
         _begin(tx, organizations.by_id(tx, organization_id), expired, at=now)

@@ -29,7 +29,7 @@ from booking_core.customers.rules import ANONYMOUS
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Scan
-from booking_core.db.statements import OWNER, Statement, as_json, in_rows, rows_parameter
+from booking_core.db.statements import OWNER, Statement, as_ids, as_json, in_rows, rows_parameter
 from booking_core.db.tables import Id, Personal
 from booking_core.db.unit_of_work import Update
 
@@ -40,11 +40,6 @@ _ALL = 2**31 - 1
 _bookings, _departures, _experiences = tables.bookings.c, tables.departures.c, tables.experiences.c
 _customers, _timeline, _events, _mails = tables.customers.c, tables.timeline.c, tables.events.c, tables.mails.c
 _erasures, _answers = tables.erasures.c, tables.idempotency.c
-
-
-def ids(row_ids: Iterable[str]) -> str:
-    """Return the rows parameter `wanted`."""
-    return as_json({"id": row_id} for row_id in row_ids)
 
 
 # Replacements, as the columns say -------------------------------------------------------------------------------
@@ -83,13 +78,13 @@ _ATTEMPTS = _replacement(tables.attempts, "delivery_id")
 def anonymize_bookings(tx: Tx, organization_id: str, booking_ids: Collection[str], at: int) -> None:
     """Replace the personal data of bookings, and the notes on their payments and refunds. Guests' links end."""
     for statement in _BOOKING:
-        tx.run(statement, organization_id=organization_id, wanted=ids(booking_ids), at=at)
+        tx.run(statement, organization_id=organization_id, wanted=as_ids(booking_ids), at=at)
 
 
 def forget_excerpts(tx: Tx, organization_id: str, delivery_ids: Collection[str]) -> None:
     """Empty the excerpts of the receivers' answers."""
     if delivery_ids:
-        tx.run(_ATTEMPTS, organization_id=organization_id, wanted=ids(delivery_ids))
+        tx.run(_ATTEMPTS, organization_id=organization_id, wanted=as_ids(delivery_ids))
 
 
 # Erasures --------------------------------------------------------------------------------------------------------
@@ -139,7 +134,7 @@ def _state(erasure: Erasure, at: int) -> dict[str, Any]:
 
 def lock(tx: Tx, organization_id: str, customer_ids: Collection[str]) -> list[Erasure]:
     """Lock the unfinished erasures, the oldest first, and skip locked ones."""
-    rows = tx.all(_LOCK, organization_id=organization_id, wanted=ids(customer_ids))
+    rows = tx.all(_LOCK, organization_id=organization_id, wanted=as_ids(customer_ids))
     return [
         Erasure(customer_id, frozenset(orjson.loads(addresses)), ErasureStep(step), tuple(orjson.loads(position)))
         for customer_id, addresses, step, position in rows
@@ -259,14 +254,14 @@ _HOLDERS = Statement(
 
 def bookings_of(tx: Tx, organization_id: str, customer_ids: Collection[str]) -> list[GuestBooking]:
     """Return the bookings of customers, in the order of their numbers."""
-    rows = tx.all(_OF_CUSTOMERS, organization_id=organization_id, wanted=ids(customer_ids))
+    rows = tx.all(_OF_CUSTOMERS, organization_id=organization_id, wanted=as_ids(customer_ids))
     return [GuestBooking._make(row) for row in rows]
 
 
 def lock_bookings(tx: Tx, organization_id: str, customer_id: str, booking_ids: Collection[str]) -> list[GuestBooking]:
     """Lock the bookings of the customer."""
     key = {"organization_id": organization_id, "customer_id": customer_id}
-    rows = tx.all(_LOCK_BOOKINGS, **key, wanted=ids(booking_ids)) if booking_ids else []
+    rows = tx.all(_LOCK_BOOKINGS, **key, wanted=as_ids(booking_ids)) if booking_ids else []
     return [GuestBooking._make(row) for row in rows]
 
 
@@ -293,7 +288,7 @@ def open_refund(tx: Tx, organization_id: str, customer_id: str) -> str | None:
 
 def holders(tx: Tx, organization_id: str, email_keys: Iterable[str]) -> dict[str, str]:
     """Return the customers that have the e-mail keys now, by key."""
-    rows = tx.all(_HOLDERS, organization_id=organization_id, wanted=ids(sorted(set(email_keys))))
+    rows = tx.all(_HOLDERS, organization_id=organization_id, wanted=as_ids(sorted(set(email_keys))))
     return {row[0]: row[1] for row in rows}
 
 
@@ -343,7 +338,7 @@ def find_events(
     """Return the next events about the resources, and their last position."""
     if not resource_ids:
         return [], None
-    rows, last = _EVENTS.page(tx, position, limit, organization_id=organization_id, wanted=ids(resource_ids))
+    rows, last = _EVENTS.page(tx, position, limit, organization_id=organization_id, wanted=as_ids(resource_ids))
     return [StoredEvent._make(row) for row in rows], last
 
 
@@ -406,7 +401,7 @@ _ANONYMOUS_CUSTOMERS = _among(tables.customers, _customers.anonymized_at.is_not(
 
 def anonymous_ids(tx: Tx, organization_id: str, resource_ids: Collection[str]) -> tuple[set[str], set[str]]:
     """Return the ids of anonymized bookings, and of anonymized customers."""
-    key = {"organization_id": organization_id, "wanted": ids(resource_ids)}
+    key = {"organization_id": organization_id, "wanted": as_ids(resource_ids)}
     bookings, people = (
         {row[0] for row in tx.all(statement, **key)} for statement in (_ANONYMOUS_BOOKINGS, _ANONYMOUS_CUSTOMERS)
     )
