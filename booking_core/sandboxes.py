@@ -150,8 +150,7 @@ class Clocks(NamedTuple):
 
 def read_clocks(tx: Tx) -> Clocks:
     """Return the clocks of the installation."""
-    row = tx.first(_CLOCKS)
-    assert row is not None
+    (row,) = tx.all(_CLOCKS)
     return Clocks(int(row[0]), None if row[1] is None else int(row[1]), int(row[2]))
 
 

@@ -227,8 +227,7 @@ _BY_OTHERS = Statement(_by_others)
 
 def seats_held_by_others(tx: Tx, organization_id: str, departure_id: str, *, own_ids: Iterable[str], at: int) -> int:
     """Return the seats of a departure that live holds other than `own_ids` keep at an instant."""
-    row = tx.first(_BY_OTHERS, organization_id=organization_id, departure_id=departure_id, own=as_ids(own_ids), at=at)
-    assert row is not None
+    (row,) = tx.all(_BY_OTHERS, organization_id=organization_id, departure_id=departure_id, own=as_ids(own_ids), at=at)
     return int(row[0])
 
 
@@ -248,6 +247,5 @@ _COUNT_LIVE = Statement(
 
 def count_live(tx: Tx, organization_id: str, at: int) -> int:
     """Count the live holds of an organization that are no older than a hold of the API can be."""
-    row = tx.first(_COUNT_LIVE, organization_id=organization_id, at=at, length=HOLD_S_MAX * 1_000_000)
-    assert row is not None
+    (row,) = tx.all(_COUNT_LIVE, organization_id=organization_id, at=at, length=HOLD_S_MAX * 1_000_000)
     return int(row[0])

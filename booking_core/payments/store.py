@@ -160,8 +160,8 @@ _LAST_NUMBER = Statement(
 
 def next_refund_number(tx: Tx, actor: Actor, booking_id: str) -> int:
     """Return the number of the next refund of a change of party of a booking, whose row the caller has locked."""
-    row = tx.first(_LAST_NUMBER, organization_id=actor.organization.id, booking_id=booking_id)
-    return int(row[0] or 0) + 1 if row else 1
+    ((last,),) = tx.all(_LAST_NUMBER, organization_id=actor.organization.id, booking_id=booking_id)
+    return int(last or 0) + 1
 
 
 ADJUST = Update("adjust_payment", payments, sets=("status", "updated_at"), adds=("amount_minor",))

@@ -84,8 +84,7 @@ _MOVE = Statement(
 
 def read(tx: Tx) -> tuple[int, int | None]:
     """Return the present instant, and the instant of the retention clock; None before the first purge."""
-    row = tx.first(_READ)
-    assert row is not None
+    (row,) = tx.all(_READ)
     return int(row[0]), None if row[1] is None else int(row[1])
 
 
@@ -108,8 +107,7 @@ def advance(tx: Tx, measured: Measured | None, elapsed_s: float) -> ClockReading
 
 def _begin_at(tx: Tx, elapsed_s: float) -> ClockReading:
     """Begin at the newest event, since the service was there when it happened; at the clock where nothing has."""
-    row = tx.first(_BEGIN)
-    assert row is not None
+    (row,) = tx.all(_BEGIN)
     now = int(row[0])
     at = now if row[1] is None else min(now, int(row[1]))
     tx.run(_INSERT, at=at, moved_at=now)

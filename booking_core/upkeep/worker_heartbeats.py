@@ -63,7 +63,5 @@ def remove(tx: Tx, worker_id: str) -> None:
 
 def read(tx: Tx) -> Heartbeats:
     """Return the state of all workers."""
-    row = tx.first(_READ)
-    assert row is not None
-    now, seen_at, running = row
+    ((now, seen_at, running),) = tx.all(_READ)
     return Heartbeats(int(running), None if seen_at is None else max(0, int(now) - int(seen_at)) / SECOND)

@@ -183,10 +183,9 @@ def get_context(
     tx: Tx, organization_id: str, departure_id: str, *, email_key: str | None = None, hold_id: str | None = None
 ) -> BookingContext:
     """Return the clock, the seats of live holds other than `hold_id`, and the customer with this address."""
-    row = tx.first(
+    (row,) = tx.all(
         _CONTEXT, organization_id=organization_id, departure_id=departure_id, email_key=email_key, hold_id=hold_id
     )
-    assert row is not None
     return BookingContext._make(row)
 
 

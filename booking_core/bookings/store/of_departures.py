@@ -82,8 +82,7 @@ def count_by_status(tx: Tx, organization_id: str, departure_ids: Sequence[str]) 
 
 def count_live(tx: Tx, organization_id: str, departure_id: str) -> int:
     """Count the pending and confirmed bookings of a departure. The count is stable while the departure is locked."""
-    row = tx.first(_COUNT_LIVE, organization_id=organization_id, departure_id=departure_id)
-    assert row is not None
+    (row,) = tx.all(_COUNT_LIVE, organization_id=organization_id, departure_id=departure_id)
     return int(row[0])
 
 
@@ -96,6 +95,5 @@ def count_participants(tx: Tx, organization_id: str, departure_id: str) -> tuple
 
     No booking can become pending while the departure is locked.
     """
-    row = tx.first(_COUNT_PARTICIPANTS, organization_id=organization_id, departure_id=departure_id)
-    assert row is not None
+    (row,) = tx.all(_COUNT_PARTICIPANTS, organization_id=organization_id, departure_id=departure_id)
     return int(row[0]), int(row[1])

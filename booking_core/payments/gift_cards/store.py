@@ -56,7 +56,7 @@ _STATUS_OF = Statement(select(_status({name: cast(bindparam(name), BigInteger) f
 
 def with_status(tx: Tx, card: LockedCard, at: int) -> LockedCard:
     """Return the card with the status that it has after the write."""
-    row = tx.first(
+    (row,) = tx.all(
         _STATUS_OF,
         deactivated_at=card.deactivated_at,
         expires_at=card.row.expires_at,
@@ -64,7 +64,6 @@ def with_status(tx: Tx, card: LockedCard, at: int) -> LockedCard:
         balance_minor=card.row.balance_minor,
         now=at,
     )
-    assert row is not None
     return card._replace(row=card.row._replace(status=row[0]))
 
 

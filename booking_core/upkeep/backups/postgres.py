@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,12 +174,12 @@ def _tables(settings: Settings, schema: str, force: bool) -> list[str]:
 
 def _other_clients(tx: Tx) -> int:
     """Return the number of other clients. The server counts a disconnected client for a moment longer."""
-    count: Callable[[], int] = lambda: int((tx.first(_SQL.statement("other_clients")) or [0])[0])  # noqa: E731
     for _ in range(_LOOKS):
-        if not (others := count()):
+        ((others,),) = tx.all(_SQL.statement("other_clients"))
+        if not others:
             break
         time.sleep(_LOOK_AGAIN_S)
-    return others
+    return int(others)
 
 
 def _quoted(name: str) -> str:
@@ -200,9 +200,7 @@ def _last_line(errors: IO[bytes]) -> str:
 @contextmanager
 def _target(settings: Settings) -> Iterator[_Target]:
     with closing(Database(settings.session_url)) as database, database.reading() as tx:
-        row = tx.first(_SQL.statement("server"))
-        assert row is not None
-        version, schema, may_read_folder = row
+        ((version, schema, may_read_folder),) = tx.all(_SQL.statement("server"))
         (folder,) = (may_read_folder and tx.first(_SQL.statement("program_folder"))) or ("",)
     if schema is None:
         raise BackupError("The search path of the database names no schema.", code="no_schema")

@@ -242,8 +242,8 @@ def _count_others(kind: SealedKind) -> Statement:
 def count_others(tx: Tx, kind: SealedKind, key_id: str) -> int:
     """Return how many values the key of that id did not seal."""
     with tx.without_statement_timeout():
-        row = tx.first(_count_others(kind), head=head(key_id))
-    return int(row[0]) if row else 0
+        ((count,),) = tx.all(_count_others(kind), head=head(key_id))
+    return int(count)
 
 
 @lru_cache
