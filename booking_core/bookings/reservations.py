@@ -92,14 +92,12 @@ def reserve(
 
 def find(tx: Tx, actor: Actor, reservation_id: str) -> Reservation | None:
     """Return a reservation."""
-    row = tx.first(_FIND, organization_id=actor.organization.id, id=reservation_id)
-    return Reservation._make(row) if row else None
+    return tx.first_as(Reservation._make, _FIND, organization_id=actor.organization.id, id=reservation_id)
 
 
 def lock(tx: Tx, actor: Actor, reservation_id: str) -> Reservation | None:
     """Lock a reservation until the transaction ends, before its hold and its booking."""
-    row = tx.first(_LOCK, organization_id=actor.organization.id, id=reservation_id)
-    return Reservation._make(row) if row else None
+    return tx.first_as(Reservation._make, _LOCK, organization_id=actor.organization.id, id=reservation_id)
 
 
 def change_words(tx: Tx, actor: Actor, reservation: Reservation, details: Mapping[str, Any]) -> Reservation:

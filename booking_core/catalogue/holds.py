@@ -133,14 +133,12 @@ _LOCK = Statement(_ONE.with_for_update(key_share=True))
 
 def find(tx: Tx, organization_id: str, hold_id: str) -> HoldRow | None:
     """Return a hold."""
-    row = tx.first(_FIND, organization_id=organization_id, id=hold_id)
-    return HoldRow._make(row) if row else None
+    return tx.first_as(HoldRow._make, _FIND, organization_id=organization_id, id=hold_id)
 
 
 def lock(tx: Tx, organization_id: str, hold_id: str) -> HoldRow | None:
     """Lock a hold until the transaction ends, before its departure, as everywhere."""
-    row = tx.first(_LOCK, organization_id=organization_id, id=hold_id)
-    return HoldRow._make(row) if row else None
+    return tx.first_as(HoldRow._make, _LOCK, organization_id=organization_id, id=hold_id)
 
 
 def change(tx: Tx, organization_id: str, hold: HoldRow, departure_id: str, seats: int, guests: str) -> HoldRow:

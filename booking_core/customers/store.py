@@ -43,8 +43,7 @@ _GET_BY_EMAIL = Statement(_CUSTOMERS.where(_BY_EMAIL))
 
 
 def get(tx: Tx, organization_id: str, customer_id: str) -> CustomerRow | None:
-    row = tx.first(_GET, organization_id=organization_id, id=customer_id)
-    return CustomerRow._make(row) if row else None
+    return tx.first_as(CustomerRow._make, _GET, organization_id=organization_id, id=customer_id)
 
 
 def lock(tx: Tx, organization_id: str, customer_id: str) -> tuple[CustomerRow, int, int | None] | None:
@@ -60,8 +59,7 @@ def lock_named(tx: Tx, organization_id: str, customer_ids: Iterable[str]) -> lis
 
 
 def get_by_email(tx: Tx, organization_id: str, email: str) -> CustomerRow | None:
-    row = tx.first(_GET_BY_EMAIL, organization_id=organization_id, email_key=email_key(email))
-    return CustomerRow._make(row) if row else None
+    return tx.first_as(CustomerRow._make, _GET_BY_EMAIL, organization_id=organization_id, email_key=email_key(email))
 
 
 def insert(tx: Tx, organization_id: str, row: CustomerRow) -> None:

@@ -214,6 +214,11 @@ class Tx:
         rows = self.all(statement, **parameters)
         return rows[0] if rows else None
 
+    def first_as(self, make: Callable[[Row], T], statement: Statement, **parameters: Any) -> T | None:
+        """Return the first row as `make` presents it; none when there is none."""
+        row = self.first(statement, **parameters)
+        return make(row) if row else None
+
     def run(self, statement: Statement, **parameters: Any) -> int:
         """Run a statement and return the number of affected rows."""
         return self._run(statement, parameters)[1]

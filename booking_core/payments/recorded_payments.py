@@ -51,8 +51,7 @@ def find_records(tx: Tx, organization: Organization, booking_id: str) -> list[Re
 
 def get_record(tx: Tx, organization_id: str, record_id: str) -> Record | None:
     """Return one recorded payment of the organization; none when it has no such record."""
-    row = tx.first(_RECORD_BY_ID, organization_id=organization_id, id=record_id)
-    return Record._make(row) if row else None
+    return tx.first_as(Record._make, _RECORD_BY_ID, organization_id=organization_id, id=record_id)
 
 
 def organization_of_record(tx: Tx, record_id: str) -> Organization:

@@ -71,14 +71,12 @@ _LOCK_PAYMENT = Statement(select(*_COLUMNS).where(*_OF_BOOKING).with_for_update(
 
 def get(tx: Tx, actor: Actor, booking_id: str) -> PaymentRow | None:
     """Return the payment of a booking without a lock; none when it has none."""
-    row = tx.first(_GET_PAYMENT, organization_id=actor.organization.id, booking_id=booking_id)
-    return PaymentRow._make(row) if row else None
+    return tx.first_as(PaymentRow._make, _GET_PAYMENT, organization_id=actor.organization.id, booking_id=booking_id)
 
 
 def lock(tx: Tx, actor: Actor, booking_id: str) -> PaymentRow | None:
     """Lock the pending or received payment of a booking whose row the caller has locked; none when it has none."""
-    row = tx.first(_LOCK_PAYMENT, organization_id=actor.organization.id, booking_id=booking_id)
-    return PaymentRow._make(row) if row else None
+    return tx.first_as(PaymentRow._make, _LOCK_PAYMENT, organization_id=actor.organization.id, booking_id=booking_id)
 
 
 def insert(
@@ -189,8 +187,7 @@ _LOCK_BOOKING = Statement(
 
 def lock_booking(tx: Tx, actor: Actor, booking_id: str) -> BookingForRefund | None:
     """Lock the booking, before its payment, as everywhere."""
-    row = tx.first(_LOCK_BOOKING, organization_id=actor.organization.id, id=booking_id)
-    return BookingForRefund._make(row) if row else None
+    return tx.first_as(BookingForRefund._make, _LOCK_BOOKING, organization_id=actor.organization.id, id=booking_id)
 
 
 # Refunds ---------------------------------------------------------------------------------------------------------
@@ -381,8 +378,7 @@ _LOCK_REFUNDS_OF_BOOKING = Statement(
 
 def lock_refund(tx: Tx, actor: Actor, refund_id: str) -> RefundRow | None:
     """Lock the refund, in any status, with its payment and booking until the transaction ends."""
-    row = tx.first(_LOCK_REFUND, organization_id=actor.organization.id, id=refund_id)
-    return RefundRow._make(row) if row else None
+    return tx.first_as(RefundRow._make, _LOCK_REFUND, organization_id=actor.organization.id, id=refund_id)
 
 
 def lock_refunds_of_booking(tx: Tx, actor: Actor, booking_id: str) -> list[RefundRow]:

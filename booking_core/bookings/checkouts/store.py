@@ -25,14 +25,12 @@ _CHANGE = Update("change_payment_intent", payment_intents, sets=_CHANGED, keys=(
 
 def get(tx: Tx, organization_id: str, booking_id: str) -> IntentRow | None:
     """Return the intent of a booking."""
-    row = tx.first(_GET, organization_id=organization_id, booking_id=booking_id)
-    return IntentRow._make(row) if row else None
+    return tx.first_as(IntentRow._make, _GET, organization_id=organization_id, booking_id=booking_id)
 
 
 def lock(tx: Tx, organization_id: str, booking_id: str) -> IntentRow | None:
     """Lock the intent of a booking, after the booking and its payment."""
-    row = tx.first(_LOCK, organization_id=organization_id, booking_id=booking_id)
-    return IntentRow._make(row) if row else None
+    return tx.first_as(IntentRow._make, _LOCK, organization_id=organization_id, booking_id=booking_id)
 
 
 def insert(tx: Tx, organization_id: str, row: IntentRow) -> None:
@@ -84,8 +82,7 @@ _PENDING = Statement(
 
 def pending(tx: Tx, organization_id: str, booking_id: str) -> Pending | None:
     """Return whether the booking can be paid, and until when."""
-    row = tx.first(_PENDING, organization_id=organization_id, booking_id=booking_id)
-    return Pending._make(row) if row else None
+    return tx.first_as(Pending._make, _PENDING, organization_id=organization_id, booking_id=booking_id)
 
 
 EXPIRE = Update("expire_checkout", bookings, sets=("expires_at",))

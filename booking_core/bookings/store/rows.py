@@ -90,8 +90,7 @@ _LOCK = Statement(_DETAILS.with_for_update(key_share=True))
 
 def get_with_payment(tx: Tx, organization_id: str, booking_id: str) -> BookingWithPayment | None:
     """Return a booking as it is read."""
-    row = tx.first(_GET_WITH_PAYMENT, organization_id=organization_id, id=booking_id)
-    return parse_with_payment(row) if row else None
+    return tx.first_as(parse_with_payment, _GET_WITH_PAYMENT, organization_id=organization_id, id=booking_id)
 
 
 class BookingDetails(NamedTuple):

@@ -154,8 +154,7 @@ _GET = Statement(select_rows().where(_IS_DEPARTURE))
 
 def get(tx: Tx, organization_id: str, departure_id: str, at: int) -> DepartureRow | None:
     """Return the departure, with the seats that are held at `at`."""
-    row = tx.first(_GET, organization_id=organization_id, id=departure_id, at=at)
-    return DepartureRow._make(row) if row else None
+    return tx.first_as(DepartureRow._make, _GET, organization_id=organization_id, id=departure_id, at=at)
 
 
 def lock(tx: Tx, organization_id: str, departure_id: str, at: int) -> DepartureRow | None:

@@ -253,5 +253,4 @@ _REDEEMED = Statement(_redeemed())
 
 def redeemed(tx: Tx, organization_id: str, booking_id: str) -> RedeemedEntry | None:
     """Return the amount that the booking redeemed and that was not restored. The caller has locked the booking."""
-    row = tx.first(_REDEEMED, organization_id=organization_id, booking_id=booking_id)
-    return RedeemedEntry._make(row) if row else None
+    return tx.first_as(RedeemedEntry._make, _REDEEMED, organization_id=organization_id, booking_id=booking_id)

@@ -78,8 +78,7 @@ class _Shape:
 
 
 def get(tx: Tx, organization_id: str, event_id: str) -> EventRow | None:
-    row = tx.first(_GET, organization_id=organization_id, id=event_id)
-    return EventRow._make(row) if row else None
+    return tx.first_as(EventRow._make, _GET, organization_id=organization_id, id=event_id)
 
 
 def find(
