@@ -28,6 +28,7 @@ from booking_core.bookings.rules import LockedDeparture, Reference
 from booking_core.bookings.store import BatchContext
 from booking_core.catalogue import holds
 from booking_core.catalogue.holds import HoldKey, HoldRow
+from booking_core.db import tables
 from booking_core.db.engine import Query, Tx, lock_wait_query
 from booking_core.models.base import email_key
 from booking_core.models.bookings import BookingCreate, BookingSource
@@ -256,7 +257,7 @@ def _locked_departures(tx: Tx, batch: CreateBatch) -> Collection[tuple[str, str]
         for position, create in enumerate(batch.creates)
         if position not in batch.results and batch.contexts[position].fingerprint is None
     }.difference(batch.departures)
-    return store.existing_departures(tx, missing) if missing else ()
+    return store.existing(tx, tables.departures, missing) if missing else ()
 
 
 def _read_holds(tx: Tx, batch: CreateBatch, locked: dict[HoldKey, HoldRow], *, can_be_locked: bool) -> None:
@@ -267,7 +268,7 @@ def _read_holds(tx: Tx, batch: CreateBatch, locked: dict[HoldKey, HoldRow], *, c
         if position not in batch.results and (key := create.hold_key) and key not in locked
     }
     batch.holds = locked
-    batch.holds_locked_by_others = holds.existing(tx, missing) if missing and can_be_locked else ()
+    batch.holds_locked_by_others = store.existing(tx, tables.holds, missing) if missing and can_be_locked else ()
     batch.holds_at = at = max(context.at for context in batch.contexts.values())
     hold_ids: dict[tuple[str, str], list[str]] = {}
     for (organization_id, hold_id), hold in locked.items():

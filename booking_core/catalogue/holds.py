@@ -4,19 +4,19 @@ This module has their rules and their rows. Seats are held in `storefront`, and 
 the capacity rule.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import BigInteger, Text, and_, bindparam, func, select
+from sqlalchemy import BigInteger, bindparam, func, select
 from sqlalchemy.engine import Dialect
 
 from booking_core.base.clock import Zone
 from booking_core.base.errors import Conflict, NotFound
 from booking_core.catalogue.departures import SEATS_HELD, hold_is_live
 from booking_core.db.engine import Query, Row, Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, as_json, in_rows, rows_parameter
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, as_json, in_rows
 from booking_core.db.tables import Id, holds
 from booking_core.db.unit_of_work import Update
 from booking_core.models.errors import ErrorDetail
@@ -24,7 +24,7 @@ from booking_core.models.holds import HoldStatus
 from booking_core.models.limits import HOLD_S_MAX
 from booking_core.models.money import totals_json
 from booking_core.models.reasons import ErrorReason
-from booking_core.records.idempotency import has_lock
+from booking_core.records.idempotency import select_held
 
 HoldKey = tuple[str, str]
 """The ids of organization and hold."""
@@ -162,17 +162,12 @@ def take_over(tx: Tx, organization_id: str, hold_id: str, booking_id: str, *, at
 # The holds that a batch of bookings takes over -------------------------------------------------------------------
 
 
-_KEY: Mapping[str, Any] = {"organization_id": Id, "id": Id}
-
-
 def _locks(dialect: Dialect, *, skip_locked: bool) -> Any:
     """Lock the holds of the requests whose idempotency key this transaction has locked, as their departures are."""
-    row = rows_parameter(dialect, "wanted", {**_KEY, "lock": Text}).c
-    keys = select(row.organization_id, row.id).distinct()
-    locked_keys = (keys.where(has_lock(row.lock)) if dialect.name == "postgresql" else keys).subquery("held")
+    keys = select_held(dialect)
     return (
         select(holds.c.organization_id, *_COLUMNS)
-        .where(holds.c.organization_id == locked_keys.c.organization_id, holds.c.id == locked_keys.c.id)
+        .where(holds.c.organization_id == keys.c.organization_id, holds.c.id == keys.c.id)
         .order_by(holds.c.organization_id, holds.c.id)
         .with_for_update(key_share=True, of=holds, skip_locked=skip_locked)
     )
@@ -194,21 +189,6 @@ def locks_query(keys: Iterable[tuple[HoldKey, str]], *, blocking: bool) -> Query
 
 def _by_key(rows: Iterable[Row]) -> dict[HoldKey, HoldRow]:
     return {(str(row[0]), str(row[1])): HoldRow._make(row[1:]) for row in rows}
-
-
-def _existing(dialect: Dialect) -> Any:
-    row = rows_parameter(dialect, "wanted", _KEY).c
-    key = and_(holds.c.organization_id == row.organization_id, holds.c.id == row.id)
-    return select(holds.c.organization_id, holds.c.id).join_from(row.id.table, holds, key)
-
-
-_EXISTING = Statement(_existing)
-
-
-def existing(tx: Tx, keys: Iterable[HoldKey]) -> frozenset[HoldKey]:
-    """Return the holds that exist, without a lock."""
-    rows = as_json({"organization_id": key[0], "id": key[1]} for key in keys)
-    return frozenset((str(owner), str(hold_id)) for owner, hold_id in tx.all(_EXISTING, wanted=rows))
 
 
 def _by_others(dialect: Dialect) -> Any:

@@ -12,7 +12,7 @@ from booking_core.bookings.store.departures import (
     contexts_query,
     departure_details,
     departures_query,
-    existing_departures,
+    existing,
     find_offered,
     get_context,
     lock_departures,

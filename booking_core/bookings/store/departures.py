@@ -1,13 +1,14 @@
 """Departures that are booked: locked or read, with the other data that a booking of them depends on."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
     FromClause,
     Integer,
+    Table,
     Text,
     and_,
     bindparam,
@@ -22,7 +23,7 @@ from booking_core.db import tables
 from booking_core.db.engine import Query, Row, Tx
 from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement, as_ids, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import Id, customers, departures, experiences, holds, idempotency
-from booking_core.records.idempotency import has_lock
+from booking_core.records.idempotency import select_held
 
 _DEPARTURE_ID = bindparam("departure_id", type_=Id)
 OF_EXPERIENCE = and_(
@@ -30,7 +31,7 @@ OF_EXPERIENCE = and_(
 )
 
 
-def _lock_departures(dialect: Dialect, keys: FromClause, *, skip_locked: bool = False) -> Any:
+def _lock_departures(keys: FromClause, *, skip_locked: bool = False) -> Any:
     locked = (
         select(departures)
         .where(departures.c.organization_id == keys.c.organization_id, departures.c.id == keys.c.id)
@@ -46,34 +47,22 @@ def _lock_departures(dialect: Dialect, keys: FromClause, *, skip_locked: bool = 
     )
 
 
-_DEPARTURE_KEY: Mapping[str, Any] = {"organization_id": Id, "id": Id}
+_KEY: Mapping[str, Any] = {"organization_id": Id, "id": Id}
 
 
-def _with_key_held(dialect: Dialect, *, skip_locked: bool) -> Any:
-    """Lock the departures of the requests whose idempotency key this transaction has locked.
-
-    A request whose key is in use is refused at once, and does not wait for the departure that the other request locks.
-    """
-    row = rows_parameter(dialect, "wanted", {**_DEPARTURE_KEY, "lock": Text}).c
-    keys = select(row.organization_id, row.id).distinct()
-    locked_keys = keys.where(has_lock(row.lock)) if dialect.name == "postgresql" else keys
-    return _lock_departures(dialect, locked_keys.subquery("held"), skip_locked=skip_locked)
+_LOCK_DEPARTURES = Statement(lambda dialect: _lock_departures(rows_parameter(dialect, "wanted", _KEY)))
+_LOCK_WITH_KEY_HELD = Statement(lambda dialect: _lock_departures(select_held(dialect)))
+_TRY_WITH_KEY_HELD = Statement(lambda dialect: _lock_departures(select_held(dialect), skip_locked=True))
 
 
-_LOCK_DEPARTURES = Statement(
-    lambda dialect: _lock_departures(dialect, rows_parameter(dialect, "wanted", _DEPARTURE_KEY))
-)
-_LOCK_WITH_KEY_HELD = Statement(partial(_with_key_held, skip_locked=False))
-_TRY_WITH_KEY_HELD = Statement(partial(_with_key_held, skip_locked=True))
+@lru_cache
+def _existing(table: Table) -> Statement:
+    def build(dialect: Dialect) -> Any:
+        row = rows_parameter(dialect, "wanted", _KEY).c
+        key = and_(table.c.organization_id == row.organization_id, table.c.id == row.id)
+        return select(table.c.organization_id, table.c.id).join_from(row.id.table, table, key)
 
-
-def _existing(dialect: Dialect) -> Any:
-    row = rows_parameter(dialect, "wanted", _DEPARTURE_KEY).c
-    key = and_(departures.c.organization_id == row.organization_id, departures.c.id == row.id)
-    return select(departures.c.organization_id, departures.c.id).join_from(row.id.table, departures, key)
-
-
-_EXISTING = Statement(_existing)
+    return Statement(build)
 
 
 def lock_departures(tx: Tx, departure_keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], LockedDeparture]:
@@ -96,10 +85,11 @@ def departures_query(
     return Query(_LOCK_WITH_KEY_HELD if blocking else _TRY_WITH_KEY_HELD, {"wanted": as_json(keys)}, _by_key)
 
 
-def existing_departures(tx: Tx, departure_keys: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
-    """Return the departures that exist, by (organization id, id), without a lock."""
-    keys = as_json({"organization_id": organization_id, "id": row_id} for organization_id, row_id in departure_keys)
-    return frozenset((str(organization_id), str(row_id)) for organization_id, row_id in tx.all(_EXISTING, wanted=keys))
+def existing(tx: Tx, table: Table, keys: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    """Return the rows of a table that exist among these keys (organization id, id), without a lock."""
+    parameter = as_json({"organization_id": organization_id, "id": row_id} for organization_id, row_id in keys)
+    rows = tx.all(_existing(table), wanted=parameter)
+    return frozenset((str(organization_id), str(row_id)) for organization_id, row_id in rows)
 
 
 def _by_key(rows: Iterable[Row]) -> dict[tuple[str, str], LockedDeparture]:
