@@ -8,18 +8,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
-    BigInteger,
     ColumnElement,
-    Select,
     Table,
     Text,
     and_,
     bindparam,
     delete,
-    false,
     func,
     literal_column,
     select,
+    true,
     tuple_,
 )
 from sqlalchemy.engine import Dialect
@@ -28,7 +26,7 @@ from sqlalchemy.sql.type_api import TypeEngine
 from booking_core import organizations
 from booking_core.base.context import Organization
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import LIMIT, OWNER, Statement, as_json, rows_parameter
+from booking_core.db.statements import LIMIT, OWNER, Statement, as_json, purge_before, rows_before, rows_parameter
 from booking_core.db.tables import Id, effects, mails
 from booking_core.db.tables import organizations as organization_table
 from booking_core.due_work.rows import DueRows
@@ -71,18 +69,11 @@ def _mail_from_effect(row: Row) -> Mail:
     )
 
 
-class _IndexedQueries(NamedTuple):
-    """Statements for the newest rows of a partial index, of all organizations and of one."""
-
-    of_all: Statement
-    of_one: Statement
-
-
-def _indexed(table: Table, columns: Sequence[ColumnElement[Any]], *conditions: ColumnElement[bool]) -> _IndexedQueries:
-    query = select(*columns).where(*conditions).order_by(table.c.created_at.desc()).limit(LIMIT)
+def _indexed(table: Table, columns: Sequence[ColumnElement[Any]], *conditions: ColumnElement[bool]) -> Statement:
+    """Return the statement for the newest rows of a partial index, of one organization; with null, of all."""
     # Within coalesce() it is only a filter: the planner does not prefer the primary key to the index.
-    is_own = func.coalesce(table.c.organization_id == OWNER, false())
-    return _IndexedQueries(Statement(query), Statement(query.where(is_own)))
+    is_own = func.coalesce(table.c.organization_id == OWNER, true())
+    return Statement(select(*columns).where(*conditions, is_own).order_by(table.c.created_at.desc()).limit(LIMIT))
 
 
 _FAILED: ColumnElement[str] = literal_column("'failed'")
@@ -105,25 +96,21 @@ _MAILS_BY_KEY = {
 
 def newest_written(tx: Tx, owners: Sequence[str], status: MailStatus | None, limit: int, *, every: bool) -> list[Mail]:
     """Return at least the newest mails of that status; `every`: the owners are all organizations."""
-    queries = _INDEXED_MAILS.get(status) if status else None
-    rows = (
-        _newest(tx, queries, owners, limit, every=every)
-        if queries
-        else _of_each(tx, _MAILS_BY_KEY[status], owners, limit)
-    )
+    indexed = _INDEXED_MAILS.get(status) if status else None
+    if indexed:
+        rows = _of_each(tx, indexed, [None] if every else owners, limit)
+    else:
+        rows = _of_each(tx, _MAILS_BY_KEY[status], owners, limit)
     return [_mail_from_row(row) for row in rows]
 
 
 def newest_unwritten(tx: Tx, owners: Sequence[str], status: MailStatus, limit: int, *, every: bool) -> list[Mail]:
     """Return the newest mails that are not written, queued or unwritten, as `newest_written`."""
-    return [_mail_from_effect(row) for row in _newest(tx, _INDEXED_EFFECTS[status], owners, limit, every=every)]
+    rows = _of_each(tx, _INDEXED_EFFECTS[status], [None] if every else owners, limit)
+    return [_mail_from_effect(row) for row in rows]
 
 
-def _newest(tx: Tx, queries: _IndexedQueries, owners: Sequence[str], limit: int, *, every: bool) -> list[Row]:
-    return tx.all(queries.of_all, limit=limit) if every else _of_each(tx, queries.of_one, owners, limit)
-
-
-def _of_each(tx: Tx, statement: Statement, owners: Sequence[str], limit: int) -> list[Row]:
+def _of_each(tx: Tx, statement: Statement, owners: Sequence[str | None], limit: int) -> list[Row]:
     return [row for owner in owners for row in tx.all(statement, organization_id=owner, limit=limit)]
 
 
@@ -222,7 +209,7 @@ def waiting(tx: Tx, organization_id: str, booking_id: str) -> list[tuple[str, st
 # Purging ---------------------------------------------------------------------------------------------------------
 
 
-def _as_json_keys(keys: Iterable[MailKey]) -> str:
+def _as_json_keys(keys: Iterable[Sequence[str]]) -> str:
     return as_json({"organization_id": owner, "key": key} for owner, key in keys)
 
 
@@ -250,23 +237,16 @@ ENDED_MAILS = {status: _ended(mails, mails.c.effect_key, status) for status in (
 ENDED_UNMAILED = {status: _ended(effects, effects.c.key, status, _UNMAILED) for status in ("done", "failed")}
 
 
-def _old(table: Table, key: ColumnElement[Any], *conditions: ColumnElement[bool]) -> Select[Any]:
-    return (
-        select(table.c.organization_id, key)
-        .where(
-            table.c.organization_id == OWNER,
-            table.c.status == bindparam("status", type_=Text),
-            table.c.completed_at < bindparam("before", type_=BigInteger),
-            *conditions,
-        )
-        .order_by(table.c.completed_at)
-        .limit(LIMIT)
-        .with_for_update(skip_locked=True)
+def _of_status(table: Table) -> ColumnElement[bool]:
+    return and_(table.c.organization_id == OWNER, table.c.status == bindparam("status", type_=Text))
+
+
+_OLD_MAILS = Statement(
+    rows_before(mails, mails.c.completed_at, _of_status(mails)).with_only_columns(
+        *mails.c["organization_id", "effect_key"]
     )
-
-
-_OLD_MAILS = Statement(_old(mails, mails.c.effect_key))
-_OLD_UNMAILED = Statement(_old(effects, effects.c.key, _UNMAILED))
+)
+_PURGE_UNMAILED = purge_before(effects, effects.c.completed_at, _of_status(effects), _UNMAILED)
 
 
 def delete_mails(tx: Tx, keys: Sequence[MailKey]) -> None:
@@ -277,14 +257,11 @@ def delete_mails(tx: Tx, keys: Sequence[MailKey]) -> None:
 def purge_mails(tx: Tx, organization_id: str, status: str, before: int, limit: int) -> int:
     keys = tx.all(_OLD_MAILS, organization_id=organization_id, status=status, before=before, limit=limit)
     if keys:
-        purged = _as_json_keys((owner, key) for owner, key in keys)
+        purged = _as_json_keys(keys)
         tx.run(_DELETE_MAILS, purged=purged)
         tx.run(_DELETE_EFFECTS, purged=purged)
     return len(keys)
 
 
 def purge_unmailed(tx: Tx, organization_id: str, status: str, before: int, limit: int) -> int:
-    keys = tx.all(_OLD_UNMAILED, organization_id=organization_id, status=status, before=before, limit=limit)
-    if keys:
-        tx.run(_DELETE_EFFECTS, purged=_as_json_keys((owner, key) for owner, key in keys))
-    return len(keys)
+    return tx.run(_PURGE_UNMAILED, organization_id=organization_id, status=status, before=before, limit=limit)
