@@ -101,7 +101,7 @@ def get(cli: Cli, reference: str, *, org: str | None) -> None:
     from booking_core import bookings
 
     def query(tx: "Tx", actor: "Actor") -> JsonObject:
-        return _plain(bookings.get(tx, actor, bookings.resolve_id(tx, actor, reference)))
+        return _plain(bookings.get(tx, actor, bookings.resolve_id(tx, actor.organization, reference)))
 
     cli.render.one(transactions.read(cli, find_organization(reference, org), query))
 
@@ -166,7 +166,7 @@ def id_of_number(tx: "Tx", reference: str, org: str | None) -> str:
 
     if not is_booking_number(reference):
         return reference
-    return bookings.resolve_id_in(tx, find_organization(reference, org)(tx), reference)
+    return bookings.resolve_id(tx, find_organization(reference, org)(tx), reference)
 
 
 def change_booking(
@@ -186,7 +186,7 @@ def change_booking(
     from booking_core import bookings
 
     def work(tx: "Tx", actor: "Actor") -> Any:
-        return change(tx, actor, bookings.resolve_id(tx, actor, reference))
+        return change(tx, actor, bookings.resolve_id(tx, actor.organization, reference))
 
     return transactions.change(cli, find_organization(reference, org), work, present=present, dry_run=dry_run)
 
@@ -202,7 +202,7 @@ def cancel(
     note = transactions.parse_request(BookingCancel, {"reason": reason}).reason
 
     def change(tx: "Tx", actor: "Actor") -> JsonObject:
-        booking_id = bookings.resolve_id(tx, actor, reference)
+        booking_id = bookings.resolve_id(tx, actor.organization, reference)
         before = bookings.get(tx, actor, booking_id)["status"]
         cancelled = bookings.cancel(
             tx,
@@ -229,7 +229,10 @@ def _description(cli: Cli, session: Session, organization: FindOrganization, ref
     if cli.options.yes or not cli.is_interactive:
         return f"the booking {reference}"
     return booking_text(
-        session.read(organization, lambda tx, actor: bookings.get(tx, actor, bookings.resolve_id(tx, actor, reference)))
+        session.read(
+            organization,
+            lambda tx, actor: bookings.get(tx, actor, bookings.resolve_id(tx, actor.organization, reference)),
+        )
     )
 
 

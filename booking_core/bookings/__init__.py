@@ -34,7 +34,7 @@ from booking_core.bookings.departure_bookings import (
 from booking_core.bookings.drafts import BookingRequest
 from booking_core.bookings.guest import change_guest
 from booking_core.bookings.party import Party, change_party, preview_party
-from booking_core.bookings.queries import find, get, get_refundable, organization_of
+from booking_core.bookings.queries import BookingConditions, find, get, get_refundable, organization_of
 from booking_core.bookings.quotes import quote
 from booking_core.bookings.refunds import record_elsewhere, record_refund, settle_refund, settle_refunds
 from booking_core.bookings.reports import get_report
@@ -43,6 +43,6 @@ from booking_core.bookings.reschedule import (
     preview_reschedule,
     reschedule,
 )
-from booking_core.bookings.search import Search, resolve_id, resolve_id_in, search
+from booking_core.bookings.search import Search, resolve_id, search
 from booking_core.bookings.status import check_in, confirm, pay, record_no_show, record_payment, void_payment
 from booking_core.bookings.terms import Refundable

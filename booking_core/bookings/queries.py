@@ -1,6 +1,8 @@
 """Read one booking, or a page of them."""
 
+from dataclasses import asdict, dataclass
 from datetime import date, timedelta
+from typing import Any
 
 import orjson
 
@@ -20,48 +22,44 @@ from booking_core.models.json import JsonObject
 from booking_core.models.limits import WINDOW_DAYS_MAX
 
 
-def find(
-    tx: Tx,
-    actor: Actor,
-    page: PageRequest,
-    *,
-    status: BookingStatus | None = None,
-    experience_id: str | None = None,
-    departure_from: date | None = None,
-    departure_to: date | None = None,
-    updated_since: int | None = None,
-    departure_id: str | None = None,
-    customer_id: str | None = None,
-    booking_number: int | None = None,
-    email: str | None = None,
-    external_reference: str | None = None,
-) -> JsonPage:
-    """Return a page of bookings.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookingConditions:
+    """The conditions of a list, combined with AND. Without a condition every booking matches."""
 
-    Args:
-        email: the address of the customer's record, in any case.
+    number: int | None = None
+    email: str | None = None
+    """The address of the customer's record, in any case."""
+    departure_id: str | None = None
+    customer_id: str | None = None
+    external_reference: str | None = None
+    status: BookingStatus | None = None
+    experience_id: str | None = None
+    departure_from: date | None = None
+    departure_to: date | None = None
+    updated_since: int | None = None
+
+
+def find(tx: Tx, actor: Actor, page: PageRequest, filters: BookingConditions) -> JsonPage:
+    """Return a page of bookings.
 
     Raises:
         Unprocessable: the window of departures is reversed, or wider than 92 days.
     """
-    return lists.LIST.find(
-        tx,
-        actor,
-        page,
-        presenting.row_presenter(actor),
-        status=status,
-        experience_id=experience_id,
-        window=window(actor.organization.zone, departure_from, departure_to),
-        updated_since=updated_since,
-        departure_id=departure_id,
-        customer_id=customer_id,
-        number=booking_number,
-        external_reference=external_reference,
-        email_key=None if email is None else email_key(email.strip()),
-    )
+    applied = applied_filters(actor, filters)
+    if filters.email is not None:
+        applied["email_key"] = email_key(filters.email.strip())
+    return lists.LIST.find(tx, actor, page, presenting.row_presenter(actor), **applied)
 
 
-def window(zone: Zone, first: date | None, last: date | None) -> dict[str, int] | None:
+def applied_filters(actor: Actor, filters: BookingConditions) -> dict[str, Any]:
+    """Return the filters of `lists.LIST` that apply, all but the one of the address."""
+    values = asdict(filters)
+    bounds = values.pop("departure_from"), values.pop("departure_to")
+    values["window"] = _window(actor.organization.zone, *bounds)
+    return {name: value for name, value in values.items() if value is not None and name in lists.LIST.filters}
+
+
+def _window(zone: Zone, first: date | None, last: date | None) -> dict[str, int] | None:
     """Return the instants that bound a window of local days. A missing end is set 92 days from the other."""
     if first is None and last is None:
         return None

@@ -6,7 +6,6 @@ more, are compared in slices of the organization's list: each statement is short
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import date
 from itertools import islice
 from typing import Any
 
@@ -15,13 +14,13 @@ from booking_core.base.context import Actor, Organization
 from booking_core.base.cursors import Binding
 from booking_core.base.errors import Malformed, NotFound
 from booking_core.bookings import presenting, queries, store
+from booking_core.bookings.queries import BookingConditions
 from booking_core.bookings.store import lists
 from booking_core.bookings.store.lists import SearchTexts
 from booking_core.db.engine import Tx
 from booking_core.db.paging import JsonPage, PageRequest, envelope
 from booking_core.models import names
 from booking_core.models.base import email_key, is_id
-from booking_core.models.bookings import BookingStatus
 
 _ENDPOINT = "bookings by text"
 """The name of these lists in their cursors."""
@@ -30,21 +29,11 @@ _DIGITS_MAX = 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """Search conditions, combined with AND. Without a condition every booking matches."""
+class Search(BookingConditions):
+    """The conditions of a search. The address is the guest's: of the customer record, or else of the booking itself."""
 
-    number: int | None = None
-    email: str | None = None
-    """The guest's address in any case: of the customer record, or else of the booking itself."""
     name: str | None = None
     """Words of the guest's name, in any order and case, with or without accents."""
-    departure_id: str | None = None
-    external_reference: str | None = None
-    status: BookingStatus | None = None
-    experience_id: str | None = None
-    departure_from: date | None = None
-    departure_to: date | None = None
-    updated_since: int | None = None
 
 
 def search(tx: Tx, actor: Actor, page: PageRequest, conditions: Search) -> JsonPage:
@@ -54,7 +43,7 @@ def search(tx: Tx, actor: Actor, page: PageRequest, conditions: Search) -> JsonP
         Malformed: an empty name.
         Unprocessable: the window of departures is reversed, or wider than 92 days.
     """
-    filters = _filters(actor, conditions)
+    filters = queries.applied_filters(actor, conditions)
     matches = [_has_words(conditions.name)] if conditions.name is not None else []
     if conditions.email is not None:
         key = email_key(conditions.email.strip())
@@ -65,13 +54,6 @@ def search(tx: Tx, actor: Actor, page: PageRequest, conditions: Search) -> JsonP
     if not matches:
         return lists.LIST.find(tx, actor, page, presenting.row_presenter(actor), **filters)
     return _matching(tx, actor, page, conditions, filters, lambda texts: all(is_match(texts) for is_match in matches))
-
-
-def _filters(actor: Actor, conditions: Search) -> dict[str, Any]:
-    fields = ("number", "departure_id", "external_reference", "status", "experience_id", "updated_since")
-    filters = {name: getattr(conditions, name) for name in fields}
-    filters["window"] = queries.window(actor.organization.zone, conditions.departure_from, conditions.departure_to)
-    return {name: value for name, value in filters.items() if value is not None}
 
 
 def _has_words(name: str) -> Callable[[SearchTexts], bool]:
@@ -114,12 +96,7 @@ def _texts(
         after = slice_[-1][:2]
 
 
-def resolve_id(tx: Tx, actor: Actor, reference: str) -> str:
-    """Return the id of the booking with this number or id; see `resolve_id_in`."""
-    return resolve_id_in(tx, actor.organization, reference)
-
-
-def resolve_id_in(tx: Tx, organization: Organization, reference: str) -> str:
+def resolve_id(tx: Tx, organization: Organization, reference: str) -> str:
     """Return the id of the booking of the organization with this number or id.
 
     Raises:

@@ -110,14 +110,14 @@ def find(tx: Tx, caller: Caller, query: BookingsQuery, capabilities: frozenset[s
     number = query.supplierReference
     if number is not None and not (number.isascii() and number.isdigit() and len(number) <= _DIGITS_MAX):
         return []
-    filters: dict[str, Any] = {
-        "experience_id": query.productId and query.productId.lower(),
-        "departure_from": first,
-        "departure_to": last,
-        "booking_number": number and int(number),
-        "external_reference": query.resellerReference,
-    }
-    rows = every_row(lambda page: bookings.find(tx, caller, page, **filters), Order.DESC)
+    filters = bookings.BookingConditions(
+        experience_id=query.productId and query.productId.lower(),
+        departure_from=first,
+        departure_to=last,
+        number=int(number) if number else None,
+        external_reference=query.resellerReference,
+    )
+    rows = every_row(lambda page: bookings.find(tx, caller, page, filters), Order.DESC)
     return _show_bookings(tx, caller, list(islice(rows, _LIST_MAX)), capabilities)
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -22,6 +23,7 @@ from booking_core.base import cursors
 from booking_core.base.context import Caller, Installation
 from booking_core.base.errors import Malformed
 from booking_core.base.tokens import SecretKeys, new_id
+from booking_core.bookings import BookingConditions
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.db.paging import PageRequest
@@ -195,7 +197,7 @@ class Long:
 
     def find(self, caller: Caller) -> FindPage:
         """`bookings.find`, each page on its own as over HTTP."""
-        return lambda page: self.world.database.read(lambda tx: bookings.find(tx, caller, page))
+        return lambda page: self.world.database.read(lambda tx: bookings.find(tx, caller, page, BookingConditions()))
 
 
 @pytest.fixture(scope="module")
@@ -275,7 +277,9 @@ def test_updated_since_finds_exactly_the_changed_rows(long: Long, order: Order, 
     caller, since = long.world.caller(), NOON + ROWS - TIED + 1 - count
 
     def find(page: PageRequest) -> dict[str, Any]:
-        return long.world.database.read(lambda tx: bookings.find(tx, caller, page, updated_since=since))
+        return long.world.database.read(
+            lambda tx: bookings.find(tx, caller, page, BookingConditions(updated_since=since))
+        )
 
     seen = [row_id for page in walk(find, order, 100) for row_id in page]
     assert len(seen) == len(set(seen))
@@ -322,7 +326,9 @@ def test_paging_over_http_continues_while_rows_are_inserted(api: Api, shared_dat
 # Keys that sign --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("find", [bookings.find, events.find], ids=["bookings", "events"])
+@pytest.mark.parametrize(
+    "find", [partial(bookings.find, filters=BookingConditions()), events.find], ids=["bookings", "events"]
+)
 def test_a_cursor_lives_as_long_as_the_key_that_signed_it(
     world: World, shared_database_url: str, find: Callable[..., Any]
 ) -> None:

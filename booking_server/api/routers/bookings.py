@@ -79,22 +79,19 @@ def list_bookings(caller: BookingsReader, tx: ReadTx, query: Annotated[BookingQu
     other is 92 days away. `email` is the address of the customer's record: a booking keeps the address that its guest
     gave, which may differ after a change of the record. `manage_url` is filled in for keys that hold
     `bookings:write`."""
-    since = query.instant("updated_since", caller)
-    return bookings.find(
-        tx,
-        caller,
-        query.page,
+    filters = bookings.BookingConditions(
         status=query.status,
         experience_id=query.experience_id,
         departure_from=query.departure_from,
         departure_to=query.departure_to,
-        updated_since=since,
+        updated_since=query.instant("updated_since", caller),
         departure_id=query.departure_id,
         customer_id=query.customer_id,
-        booking_number=query.booking_number,
+        number=query.booking_number,
         email=query.email,
         external_reference=query.external_reference,
     )
+    return bookings.find(tx, caller, query.page, filters)
 
 
 @router.get(

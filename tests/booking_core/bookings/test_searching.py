@@ -56,7 +56,7 @@ def test_a_number_or_an_id_refers_to_a_booking(ops: Operations, departure: str) 
     made = [ops.book(departure) for _ in range(2)]
 
     def refer(text: str) -> str:
-        return ops.world.database.read(lambda tx: bookings.resolve_id(tx, ops.actor, text))
+        return ops.world.database.read(lambda tx: bookings.resolve_id(tx, ops.actor.organization, text))
 
     assert (refer("2"), refer("0002"), refer(made[0]["id"].upper())) == (made[1]["id"], made[1]["id"], made[0]["id"])
     for text in ("3", "-1", "2.0", "two", "", "²", "9" * 18, "9" * 40):

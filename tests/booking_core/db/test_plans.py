@@ -25,7 +25,7 @@ from booking_core import bookings, customers, payments
 from booking_core.base import cursors, tokens
 from booking_core.base.clock import SECOND
 from booking_core.base.cursors import Binding
-from booking_core.bookings import BookingRequest, Search, reservations, storefront
+from booking_core.bookings import BookingConditions, BookingRequest, Search, reservations, storefront
 from booking_core.bookings import store as bookings_store
 from booking_core.bookings.by_guest import OFFERED_MAX
 from booking_core.bookings.store.lists import LIST as BOOKINGS_LIST
@@ -349,7 +349,7 @@ def held_by_others(tx: Tx, filled: Filled) -> object:
 
 REQUESTS: dict[str, tuple[Call, tuple[int, int] | None, str]] = {
     "get": (request(bookings.get, "booking"), (5_000, 15), ""),
-    "number": (lambda tx, f: bookings.resolve_id(tx, f.world.caller(), str(BOOKINGS // 2)), (5_000, 10), ""),
+    "number": (lambda tx, f: bookings.resolve_id(tx, f.world.organization, str(BOOKINGS // 2)), (5_000, 10), ""),
     "availability": (request(departures.find_available, **DAYS), (400_000, 400), ""),
     "availability of one": (
         lambda tx, f: departures.find_available(tx, f.world.caller(), experience_id=f.experience, **DAYS),
@@ -493,7 +493,7 @@ def test_a_page_far_along_costs_what_the_first_one_costs(filled: Filled, name: s
 
     def plan(start: str | None = None) -> Plan:
         caller, page = filled.world.caller(), PageRequest(LIMIT, order, start)
-        (plan,) = filled.plans_of(lambda tx: bookings.find(tx, caller, page, **filters))
+        (plan,) = filled.plans_of(lambda tx: bookings.find(tx, caller, page, BookingConditions(**filters)))
         return plan
 
     plan()  # the first statement of a connection reads the schema too
@@ -512,8 +512,8 @@ def test_a_plan_that_few_matches_have_settled_serves_many(filled: Filled, order:
     caller, page = filled.world.caller(), PageRequest(LIMIT, order)
     rare, frequent = NOON + 365 * DAY - 600 * SECOND, NOON
     with explaining(filled.url, at=NOON) as plans_of:  # a connection without other plans
-        plans_of(lambda tx: bookings.find(tx, caller, page, updated_since=rare))
-        plans = plans_of(lambda tx: bookings.find(tx, caller, page, updated_since=frequent))
+        plans_of(lambda tx: bookings.find(tx, caller, page, BookingConditions(updated_since=rare)))
+        plans = plans_of(lambda tx: bookings.find(tx, caller, page, BookingConditions(updated_since=frequent)))
     filled.check(plans, (60_000, 400))
     assert plans[-1].rows == LIMIT + 1
 
@@ -526,7 +526,7 @@ AT_NOON = {"updated_since": NOON - 1}
 
 
 def of_bookings(**filters: Any) -> Find:
-    return lambda tx, filled, page: bookings.find(tx, filled.world.caller(), page, **filters)
+    return lambda tx, filled, page: bookings.find(tx, filled.world.caller(), page, BookingConditions(**filters))
 
 
 def of_customer(name: str, column: str) -> Find:
@@ -534,7 +534,8 @@ def of_customer(name: str, column: str) -> Find:
 
     def find(tx: Tx, filled: Filled, page: PageRequest) -> object:
         value = filled.stored("customers", column=column)[0].upper()
-        return bookings.find(tx, filled.world.caller(), page, **{name: value if name == "email" else value.lower()})
+        filters = BookingConditions(**{name: value if name == "email" else value.lower()})
+        return bookings.find(tx, filled.world.caller(), page, filters)
 
     return find
 
@@ -575,8 +576,8 @@ FILTERS: dict[str, tuple[Find, tuple[int, int], int]] = {
     "bookings, window and status": (of_bookings(**JANUARY, status=BookingStatus.CONFIRMED), CHEAP, 0),
     "bookings, departure_id": (of_bookings(departure_id=UNKNOWN), CHEAP, 0),
     "bookings, customer_id": (of_bookings(customer_id=UNKNOWN), CHEAP, 0),
-    "bookings, number": (of_bookings(booking_number=BOOKINGS + 1), CHEAP, 0),
-    "bookings, number and status": (of_bookings(booking_number=7, status=BookingStatus.CANCELLED), CHEAP, 0),
+    "bookings, number": (of_bookings(number=BOOKINGS + 1), CHEAP, 0),
+    "bookings, number and status": (of_bookings(number=7, status=BookingStatus.CANCELLED), CHEAP, 0),
     "bookings, unknown reference": (of_bookings(external_reference="unknown"), CHEAP, 0),
     "bookings, external_reference": (of_bookings(external_reference="A-70"), CHEAP, 1),
     "bookings, reference and status": (
