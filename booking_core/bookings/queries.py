@@ -4,8 +4,6 @@ from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from typing import Any
 
-import orjson
-
 from booking_core import organizations
 from booking_core.base.clock import Zone
 from booking_core.base.context import Actor, Organization
@@ -87,11 +85,6 @@ def _get(tx: Tx, actor: Actor, booking_id: str) -> BookingWithPayment:
     if booking is None:
         raise NotFound.of("booking")
     return booking
-
-
-def read(tx: Tx, actor: Actor, booking_id: str) -> bytes:
-    """Return a booking as JSON, with the changes of this transaction."""
-    return orjson.dumps(get(tx, actor, booking_id))
 
 
 def organization_of(tx: Tx, booking_id: str) -> Organization:

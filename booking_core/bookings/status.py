@@ -5,7 +5,7 @@ from typing import Any
 from booking_core import payments
 from booking_core.base.context import Actor
 from booking_core.base.errors import Conflict, NotFound
-from booking_core.bookings import changes, presenting, queries, rules, store
+from booking_core.bookings import changes, presenting, rules, store
 from booking_core.bookings.changes import LockedBooking
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import BookingStatus, CancelReason, PaymentMethod, PaymentSource, PaymentStatus
@@ -30,7 +30,7 @@ def confirm(tx: Tx, actor: Actor, booking_id: str) -> bytes:
     booking = changes.lock(tx, actor, booking_id)
     rules.require(rules.refusals_of_cancelled(booking.row))
     if booking.row.status == BookingStatus.CONFIRMED:
-        return queries.read(tx, actor, booking_id)
+        return presenting.render_for(actor, booking.with_row(booking.row))
     return _confirm(tx, actor, booking, booking.row.payment_status)
 
 
@@ -53,14 +53,14 @@ def pay(tx: Tx, actor: Actor, booking_id: str, *, payment_intent: str | None = N
     payment = {"payment_intent": payment_intent, "customer_id": booking.details.customer_id}
     if booking.row.status == BookingStatus.CANCELLED:
         if not payments.return_late(tx, actor, booking_id=booking_id, **payment):
-            return queries.read(tx, actor, booking_id)
+            return presenting.render_for(actor, booking.with_row(booking.row))
         if booking.details.cancel_reason == CancelReason.ABANDONED:  # any other reason has sent this mail before
             kind, at = OutboxKind.BOOKING_CANCELLATION_MAIL, actor.at
             outbox.enqueue(tx, actor.organization.id, kind, booking_id, at=at)
         return _set_payment_status(tx, actor, booking, PaymentStatus.PAID)
     payments.receive(tx, actor, booking_id=booking_id, **payment)
     if booking.row.payment_status != PaymentStatus.PENDING:
-        return queries.read(tx, actor, booking_id)
+        return presenting.render_for(actor, booking.with_row(booking.row))
     if booking.row.status == BookingStatus.PENDING:
         return _confirm(tx, actor, booking, PaymentStatus.PAID)
     return _set_payment_status(tx, actor, booking, PaymentStatus.PAID)
