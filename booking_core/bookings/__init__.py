@@ -20,7 +20,6 @@ from booking_core.bookings.cancel_batches import (
     cancel_next_batch,
     cancel_under_minimum,
 )
-from booking_core.bookings.capacity import lock_seats
 from booking_core.bookings.changes import lock, lock_for_changes
 from booking_core.bookings.create import create, create_once
 from booking_core.bookings.departure_bookings import (

@@ -99,18 +99,6 @@ def lock_party(
     return quote
 
 
-def lock_seats(tx: Tx, actor: Actor, departure_id: str, seats: int) -> None:
-    """Lock a departure and check that it can be booked with so many seats. The caller stores the hold.
-
-    Raises:
-        NotFound: the organization has no such departure.
-        Conflict: `departure_cancelled`, `departure_closed` or `departure_started`.
-        InsufficientCapacity: fewer seats are available.
-    """
-    departure, context = lock_bookable(tx, actor, departure_id)
-    require(refusals_of_seats(departure, seats, seats_held=context.seats_held))
-
-
 def take_seats(tx: Tx, organization_id: str, departure_id: str, seats: int, *, at: int) -> None:
     """Add seats to the taken seats of a locked departure; a negative number gives seats back.
 

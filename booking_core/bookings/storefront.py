@@ -15,7 +15,7 @@ from booking_core.base import tokens
 from booking_core.base.clock import SECOND
 from booking_core.base.context import Actor, Organization
 from booking_core.base.errors import Conflict, Malformed, NotFound
-from booking_core.bookings import BookingRequest, capacity, store
+from booking_core.bookings import BookingRequest, capacity, rules, store
 from booking_core.bookings.pricing import Charge
 from booking_core.catalogue import holds
 from booking_core.catalogue.holds import HoldRow
@@ -187,7 +187,8 @@ def _lock_seats(tx: Tx, actor: Actor, request: HoldCreate) -> tuple[int, str | N
         party = capacity.lock_party(tx, actor, request.departure_id, request.guests)
         return party.seats, party.guests
     assert request.seats is not None
-    bookings.lock_seats(tx, actor, request.departure_id, request.seats)
+    departure, context = capacity.lock_bookable(tx, actor, request.departure_id)
+    rules.require(capacity.refusals_of_seats(departure, request.seats, seats_held=context.seats_held))
     return request.seats, None
 
 

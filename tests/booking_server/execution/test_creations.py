@@ -14,7 +14,7 @@ from support.world.world import World
 
 from booking_core import bookings
 from booking_core.base.errors import IdempotencyInProgress, Unavailable
-from booking_core.bookings import CreateRequest
+from booking_core.bookings import CreateRequest, capacity
 from booking_core.db import sqlite, tables
 from booking_core.db.engine import Tx
 from booking_core.records.idempotency import Answer
@@ -305,7 +305,7 @@ def test_a_frozen_process_that_has_locks_is_waited_for_and_not_refused(
     frozen, thaw = threading.Event(), threading.Event()
 
     def freeze(tx: Tx) -> None:
-        bookings.lock_seats(tx, world.caller(), departure, 1)
+        capacity.lock_bookable(tx, world.caller(), departure)
         if not frozen.is_set():
             frozen.set()
             assert thaw.wait(60)

@@ -12,8 +12,8 @@ from support.databases.databases import departure_held
 from support.world.lanes import Held, running, url_of
 from support.world.world import World
 
-from booking_core import bookings
 from booking_core.base.errors import Unavailable
+from booking_core.bookings import capacity
 from booking_core.db import postgres
 from booking_core.db.engine import Database, Tx
 from booking_server.adapters.stripe_intents import StripeIntents
@@ -34,7 +34,7 @@ def test_a_locked_row_holds_no_write_of_another_organization(
 
     def wait(tx: Tx) -> str:
         with threads.counted():
-            bookings.lock_seats(tx, world.caller(), departure, 1)
+            capacity.lock_bookable(tx, world.caller(), departure)
         return "written"
 
     async def scenario() -> None:
@@ -58,7 +58,7 @@ def test_a_write_that_waits_too_long_for_a_lock_is_refused(world: World, monkeyp
     monkeypatch.setattr(postgres, "LOCK_TIMEOUT_MS", 50)
     departure, database = world.departure(world.experience()), Database(url_of(world), clock=world.clock)
     with departure_held(url_of(world), departure), pytest.raises(Unavailable) as raised:
-        database.write(lambda tx: bookings.lock_seats(tx, world.caller(), departure, 1))
+        database.write(lambda tx: capacity.lock_bookable(tx, world.caller(), departure))
     assert (raised.value.is_locked, raised.value.for_all) == (True, False)
     database.close()
 
