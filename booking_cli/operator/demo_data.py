@@ -138,7 +138,7 @@ def add_bookings(tx: "Tx", actor: "Actor") -> None:
             booking_id = _book(tx, actor, departure, next(guests), chance.randint(1, 4), chance.choice(_PAYMENTS))
             if number % 9 == 8:
                 bookings.cancel(tx, actor, booking_id, reason=CancelReason.CUSTOMER)
-    bookings.cancel_departure(tx, actor, cancelled["id"])
+    bookings.cancel_departure_batch(tx, actor, cancelled["id"])
     _redeem_gift_card(tx, actor, others[-1])
     _spread(tx, actor, chance)
 

@@ -15,7 +15,6 @@ from booking_core.bookings.cancel_batches import (
     EXPIRED,
     CancelledBatch,
     abandon,
-    cancel_departure,
     cancel_departure_batch,
     cancel_next_batch,
     cancel_under_minimum,

@@ -68,26 +68,6 @@ def abandon(tx: Tx, installation: Installation, organization_id: str, booking_id
     return Processed(ids[: len(locked)], ids[len(locked) :])
 
 
-def cancel_departure(tx: Tx, actor: Actor, departure_id: str, *, reason: CancelReason = CancelReason.ADMIN) -> bytes:
-    """Cancel a departure and its first bookings, and return it as JSON. `cancel_next_batch` cancels the others.
-
-    A cancelled departure stays unchanged, unless an import cancelled it: an import leaves the bookings as they are, and
-    this cancels them.
-
-    Raises:
-        NotFound: the organization has no such departure.
-    """
-    organization_id = actor.organization.id
-    locked, row = _lock_next(tx, actor, departure_id)
-    is_cancelled = row.status == DepartureStatus.CANCELLED
-    if is_cancelled and (not locked or store.cancelling_reason(tx, organization_id, departure_id)):
-        return departures.render(actor, row)
-    _cancel_batch(tx, actor, row, locked, reason)
-    seats = sum(booking.details.seats for booking in locked)
-    cancelled = row._replace(status=DepartureStatus.CANCELLED.value, seats_taken=row.seats_taken - seats)
-    return departures.render(actor, cancelled)
-
-
 @dataclass(frozen=True, slots=True)
 class CancelledBatch:
     """Bookings of a cancelled departure that one transaction cancelled."""
@@ -105,7 +85,7 @@ def cancel_departure_batch(
 
     The caller repeats it, each time in its own transaction, until no booking remains. If the caller stops early, the
     departure keeps the reason of the cancellation, and the worker or the next call continues. The first reason holds
-    for all bookings.
+    for all bookings. An import that cancels a departure leaves its bookings as they are, and this cancels them.
 
     Raises:
         NotFound: the organization has no such departure.

@@ -322,7 +322,7 @@ class FakeBookingAPI:
 
     def close_departure(self, departure_id: str, *, status: str = "closed") -> None:
         """Close a departure, or with the status `cancelled` cancel it with its bookings, as staff would."""
-        change = bookings.cancel_departure if status == "cancelled" else departures.close
+        change = bookings.cancel_departure_batch if status == "cancelled" else departures.close
         self._service.act(lambda tx, staff: change(tx, staff, departure_id))
 
     def switch_add_ons(self, on: bool) -> None:

@@ -15,7 +15,6 @@ from booking_core.catalogue.departures.service import (
     get,
     lock,
     organizations_of,
-    render,
     reopen,
     set_seats,
 )

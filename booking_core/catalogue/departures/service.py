@@ -93,11 +93,6 @@ def lock(tx: Tx, actor: Actor, departure_id: str) -> DepartureRow:
     return row
 
 
-def render(actor: Actor, row: DepartureRow) -> bytes:
-    """Render the departure as JSON, in the shape of availability."""
-    return orjson.dumps(_present(actor, row))
-
-
 def _present(actor: Actor, row: DepartureRow) -> dict[str, Any]:
     organization = actor.organization
     return rules.presenter(organization.zone, organization.hours_before_booking_closes, actor.at)(row)
@@ -128,7 +123,7 @@ def _set_status(tx: Tx, actor: Actor, departure_id: str, status: DepartureStatus
     if row.status != status:
         key = {"organization_id": actor.organization.id, "id": departure_id}
         tx.update(store.SET_STATUS, **key, status=str(status), updated_at=actor.at, announce_at=actor.at)
-    return render(actor, row._replace(status=str(status)))
+    return orjson.dumps(_present(actor, row._replace(status=str(status))))
 
 
 def set_seats(tx: Tx, actor: Actor, departure_id: str, seats_total: int, *, allow_oversold: bool = True) -> bytes:
@@ -152,7 +147,7 @@ def set_seats(tx: Tx, actor: Actor, departure_id: str, seats_total: int, *, allo
     if row.seats_total != seats_total:
         departure_touches.resize(tx, actor.organization.id, {departure_id: seats_total}, at=actor.at)
         departure_touches.touch(tx, actor.organization.id, [departure_id], at=actor.at)
-    return render(actor, row._replace(seats_total=seats_total))
+    return orjson.dumps(_present(actor, row._replace(seats_total=seats_total)))
 
 
 def _lock_uncancelled(tx: Tx, actor: Actor, departure_id: str) -> DepartureRow:

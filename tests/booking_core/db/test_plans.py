@@ -375,7 +375,7 @@ REQUESTS: dict[str, tuple[Call, tuple[int, int] | None, str]] = {
     "reservations of bookings": (reserved, (5_000, 60), ""),
     "number of a refund": (request(payments.next_refund_number, "booking"), None, ""),
     "redemption": (request(gift_cards.lock_redemption, "booking"), None, ""),
-    "cancel a departure": (request(bookings.cancel_departure, "departure"), None, ""),
+    "cancel a departure": (request(bookings.cancel_departure_batch, "departure"), None, ""),
     "one key": (identify(1), (1_000, 20), ""),
     "32 keys": (identify(32), (20_000, 175), ""),
     "closed departures": (

@@ -176,7 +176,9 @@ class Operations:
         return self.act(lambda tx, actor: departures.set_seats(tx, actor, departure_id, seats))
 
     def cancel_departure(self, departure_id: str) -> dict[str, Any]:
-        return self.act(lambda tx, actor: bookings.cancel_departure(tx, actor, departure_id))
+        """Cancel a departure with the first of its bookings, and return it."""
+        self.act(lambda tx, actor: bookings.cancel_departure_batch(tx, actor, departure_id))
+        return self.world.database.read(lambda tx: departures.get(tx, self.actor, departure_id))
 
     def cancel_next_batch(self) -> int:
         return self._sweep(bookings.CANCELLING, bookings.cancel_next_batch, 1)
