@@ -12,7 +12,6 @@ from fastapi import APIRouter, Request, Response
 
 import webhook_verify
 from booking_core import organizations
-from booking_core.base.context import Actor
 from booking_core.base.errors import BookingError, Malformed, NotFound, Unavailable
 from booking_core.bookings import checkouts
 from booking_core.bookings.checkouts import Applied, StripeUpdate
@@ -117,9 +116,6 @@ async def _refusal(request: Request, service: Service, reason: ErrorReason) -> B
 
 async def _apply(service: Service, organization_id: str, update: StripeUpdate) -> Applied:
     def work(tx: Tx) -> Applied:
-        organization = organizations.by_id(tx, organization_id)
-        return checkouts.apply(
-            tx, Actor(installation=service.installation, organization=organization, at=tx.now()), update
-        )
+        return checkouts.apply(tx, organizations.actor_of(tx, service.installation, organization_id), update)
 
     return await service.write(work, organization_id=organization_id, is_once=False)

@@ -45,12 +45,6 @@ def _up_to_second_gift_card(locked: Sequence[LockedBooking]) -> list[LockedBooki
 EXPIRED, CANCELLING, CLOSED = due.EXPIRED, due.CANCELLING, due.ClosedDepartures(MINIMUM_GRACE)
 
 
-def _worker(tx: Tx, installation: Installation, organization_id: str) -> Actor:
-    """Return the worker as the actor of an organization."""
-    organization = organizations.by_id(tx, organization_id)
-    return Actor(installation=installation, organization=organization, at=organizations.now(tx, organization))
-
-
 def abandon(tx: Tx, installation: Installation, organization_id: str, booking_ids: Sequence[str]) -> Processed[None]:
     """Cancel the bookings that are still pending and expired.
 
@@ -62,7 +56,7 @@ def abandon(tx: Tx, installation: Installation, organization_id: str, booking_id
     ready = [LockedBooking(rows[detail.id], detail) for detail in details if rows[detail.id].departure_id in free]
     locked = _up_to_second_gift_card(ready)
     if locked:
-        actor = _worker(tx, installation, organization_id)
+        actor = organizations.actor_of(tx, installation, organization_id)
         cancel_locked(tx, actor, locked, Cancellation(CancelReason.ABANDONED))
     ids = [booking.row.id for booking in ready]
     return Processed(ids[: len(locked)], ids[len(locked) :])
@@ -139,7 +133,7 @@ def cancel_next_batch(
 ) -> Processed[None]:
     """Cancel the next bookings of the first of these cancelled departures."""
     departure_id = departure_ids[0]
-    actor = _worker(tx, installation, organization_id)
+    actor = organizations.actor_of(tx, installation, organization_id)
     locked, row = _lock_next(tx, actor, departure_id)
     reason = store.cancelling_reason(tx, organization_id, departure_id)
     if row.status != DepartureStatus.CANCELLED or reason is None:
@@ -157,7 +151,7 @@ def cancel_under_minimum(
     is pending. Each departure is decided once: a later cancellation by a guest does not cancel it for the others.
     """
     departure_id = departure_ids[0]
-    actor = _worker(tx, installation, organization_id)
+    actor = organizations.actor_of(tx, installation, organization_id)
     locked, row = _lock_next(tx, actor, departure_id)
     minimum = due.unchecked_minimum(tx, organization_id, departure_id)
     if row.status == DepartureStatus.CANCELLED or minimum is None:  # by another transaction, since it was found

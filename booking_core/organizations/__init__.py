@@ -6,6 +6,7 @@
 from booking_core.organizations.rules import HOURS_MAX, URL_LENGTH_MAX, currency, require_sandbox, timezone
 from booking_core.organizations.service import (
     COLUMNS,
+    actor_of,
     by_id,
     create,
     find,

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Boolean, Table, bindparam, or_, select
 
 from booking_core.base import tokens
-from booking_core.base.context import Organization
+from booking_core.base.context import Actor, Installation, Organization
 from booking_core.base.errors import Conflict, NotFound
 from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
@@ -180,6 +180,16 @@ def follow(tx: Tx, organization: Organization, real: int) -> None:
         real: the present instant by the database's clock.
     """
     tx.instant = organization.instant(real) if organization.clock_offset else None
+
+
+def actor_of(tx: Tx, installation: Installation, organization_id: str) -> Actor:
+    """Return the service itself as the actor of an organization, at the organization's present instant.
+
+    Raises:
+        NotFound: there is none in this cell.
+    """
+    organization = by_id(tx, organization_id)
+    return Actor(installation=installation, organization=organization, at=now(tx, organization))
 
 
 # Presentation ----------------------------------------------------------------------------------------------------

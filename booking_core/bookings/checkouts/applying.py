@@ -358,9 +358,7 @@ def _next(tx: Tx, organization_id: str, due: DueCheck, check_at: int | None) -> 
 
 def settle(tx: Tx, installation: Installation, check: PaymentCheck, update: IntentUpdate) -> Applied:
     """Record the state of a payment that Stripe has answered."""
-    organization = organizations.by_id(tx, check.organization_id)
-    at = organization.instant(tx.now())
-    actor = Actor(installation=installation, organization=organization, at=at)
+    actor = organizations.actor_of(tx, installation, check.organization_id)
     result = apply(tx, actor, update)
     if update.state in (IntentState.WAITING, IntentState.DECLINED):
         _wait(tx, actor, check.booking_id)
