@@ -36,7 +36,7 @@ from booking_core.due_work.rows import Processed
 from booking_core.models.base import is_id
 from booking_core.models.bookings import BookingStatus, PaymentStatus
 from booking_core.payments import PaymentRow, stripe_accounts
-from booking_core.records import outbox, timeline
+from booking_core.records import outbox
 from booking_core.records.outbox import OutboxKind
 from booking_core.records.timeline import TimelineKind
 
@@ -136,11 +136,7 @@ class _Target:
         return row._replace(staff_notices=orjson.dumps([*enqueued, occurrence]).decode())
 
     def note(self, kind: TimelineKind, **data: object) -> None:
-        customer_id = self.booking.details.customer_id
-        at, organization_id = self.actor.at, self.actor.organization.id
-        timeline.note(
-            self.tx, organization_id, kind, at=at, customer_id=customer_id, booking_id=self.booking_id, **data
-        )
+        changes.note(self.tx, self.actor, self.booking, kind, at=self.actor.at, **data)
 
 
 # The intent ------------------------------------------------------------------------------------------------------

@@ -34,7 +34,6 @@ from booking_core.models.reasons import Fault
 from booking_core.models.sandbox import SandboxPaymentStatus
 from booking_core.payments import SandboxCard, stripe_accounts
 from booking_core.payments.stripe_accounts import StripeAccount
-from booking_core.records import timeline
 from booking_core.records.timeline import TimelineKind
 
 RETRYABLE = 20 * HOUR
@@ -278,20 +277,10 @@ def resolve(tx: Tx, actor: Actor, booking_id: str, *, note: str) -> dict[str, An
         raise Conflict("not_in_review", "The payment waits for no review.")
     changed = row._replace(status=IntentStatus.RESOLVED, updated_at=actor.at)
     store.change(tx, actor.organization.id, changed)
-    timeline.note(
-        tx,
-        actor.organization.id,
-        TimelineKind.PAYMENT_REVIEWED,
-        at=actor.at,
-        customer_id=booking.details.customer_id,
-        booking_id=booking_id,
-        reason=row.last_error,
-        note=note,
-    )
-    booking_row = booking.row
-    return _present_for_staff(
-        actor, changed, (booking_row.booking_number, booking_row.status, booking_row.payment_status)
-    )
+    kind = TimelineKind.PAYMENT_REVIEWED
+    changes.note(tx, actor, booking, kind, at=actor.at, reason=row.last_error, note=note)
+    of_booking = booking.row.booking_number, booking.row.status, booking.row.payment_status
+    return _present_for_staff(actor, changed, of_booking)
 
 
 # Sandboxes: checkouts are paid by a test card, as a guest does at Stripe, and nothing is charged ----------------------
