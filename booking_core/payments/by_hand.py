@@ -244,7 +244,7 @@ def _lock_without_refund(tx: Tx, actor: Actor, booking_id: str) -> tuple[Booking
     if booking.booking_status != BookingStatus.CANCELLED:
         raise Conflict("booking_not_cancelled", "The booking is not cancelled, so nothing of it is refunded.")
     payment = store.lock(tx, actor, booking_id)
-    if payment is None or not payment.amount_minor or payment.status in (PaymentStatus.PENDING, PaymentStatus.FAILED):
+    if payment is None or not payment.amount_minor or payment.is_awaited:
         raise Conflict("nothing_received", "No payment of the booking is known here, so none of it was returned.")
     if payment.has_refund:
         raise Conflict("refund_exists", "The booking has a refund: settle that one.")
@@ -297,7 +297,6 @@ def _check_refundable(amount_minor: int, left_minor: int, currency: str) -> None
 UNKNOWN_ID = "unknown"
 """The gateway's id of a refund that was reported without it."""
 _OPEN = frozenset({RefundStatus.REQUESTED, RefundStatus.SENDING})
-_AWAITED = frozenset({PaymentStatus.PENDING, PaymentStatus.FAILED})
 
 
 class Recorded(NamedTuple):
@@ -329,7 +328,7 @@ def record_elsewhere(
         return Recorded()
     has_refunds = payment.has_refund or payment.released_minor
     refund_rows = store.lock_refunds_of_booking(tx, actor, booking_id) if has_refunds else []
-    if payment.status in _AWAITED or any(refund.status in _OPEN for refund in refund_rows):
+    if payment.is_awaited or any(refund.status in _OPEN for refund in refund_rows):
         return Recorded(is_early=True)
     parts = refund_rows[0].parts_returned_minor if refund_rows else 0
     unknown = gateway_minor - parts - payment.refunded_minor

@@ -15,9 +15,6 @@ from booking_core.payments.store import PaymentRow
 from booking_core.records import timeline
 from booking_core.records.timeline import TimelineKind
 
-_AWAITED = frozenset({PaymentStatus.PENDING, PaymentStatus.FAILED})
-"""A payment that was dropped may still be received."""
-
 
 def expect(tx: Tx, organization_id: str, *, booking_id: str, amount_minor: int, currency: str, at: int) -> None:
     """Insert the pending payment of a card booking, after the booking, in the same transaction."""
@@ -46,7 +43,7 @@ def receive(
     payment = store.lock(tx, actor, booking_id)
     if payment is None:
         raise NotFound("The booking expects no payment.")
-    if payment.status in _AWAITED:
+    if payment.is_awaited:
         _receive(tx, actor, payment, booking_id, payment_intent, customer_id)
     else:
         _receive_again(tx, actor, payment, booking_id, payment_intent)
@@ -73,7 +70,7 @@ def return_late(tx: Tx, actor: Actor, *, booking_id: str, payment_intent: str | 
     payment = store.lock(tx, actor, booking_id)
     if payment is None:
         return False
-    if payment.status not in _AWAITED:
+    if not payment.is_awaited:
         _receive_again(tx, actor, payment, booking_id, payment_intent)
         return False
     _receive(tx, actor, payment, booking_id, payment_intent, customer_id)

@@ -52,6 +52,11 @@ class PaymentRow(NamedTuple):
     has_refund: bool
     """Of the cancellation of its booking."""
 
+    @property
+    def is_awaited(self) -> bool:
+        """Return whether it is not received. A payment that was dropped may still be."""
+        return self.status in (PaymentStatus.PENDING, PaymentStatus.FAILED)
+
 
 _HAS_REFUND = exists().where(
     refunds.c.organization_id == payments.c.organization_id,

@@ -34,7 +34,7 @@ from booking_core.bookings.checkouts.store import DueCheck
 from booking_core.db.engine import Tx
 from booking_core.due_work.rows import Processed
 from booking_core.models.base import is_id
-from booking_core.models.bookings import BookingStatus, PaymentStatus
+from booking_core.models.bookings import BookingStatus
 from booking_core.payments import PaymentRow, stripe_accounts
 from booking_core.records import outbox
 from booking_core.records.outbox import OutboxKind
@@ -107,10 +107,8 @@ class _Target:
         """Return the intent of a booking that was paid without a checkout of this API."""
         booking, at = self.booking.row, self.actor.at
         new = rules.new_row(self.booking_id, booking.total_minor, booking.currency, at)
-        is_paid = self.payment is not None and self.payment.status not in (PaymentStatus.PENDING, PaymentStatus.FAILED)
-        if not is_paid:
+        if self.payment is None or self.payment.is_awaited:
             return new._replace(status=IntentStatus.OPEN)
-        assert self.payment is not None
         return new._replace(status=IntentStatus.SUCCEEDED, intent_id=self.payment.payment_intent)
 
     def save(self, row: IntentRow) -> None:
@@ -229,7 +227,7 @@ def _apply_refund(target: _Target, update: RefundUpdate) -> Applied:
 
 
 def _is_unreceived(target: _Target) -> bool:
-    return target.payment is None or target.payment.status in (PaymentStatus.PENDING, PaymentStatus.FAILED)
+    return target.payment is None or target.payment.is_awaited
 
 
 def _resolve_by_refund(target: _Target, update: RefundUpdate) -> Applied:
