@@ -79,7 +79,8 @@ def create_with_catalogue(
         organization = organizations.create(
             tx, slug=demo.slug, name=demo.name, timezone=demo.timezone, currency=demo.currency, now=now
         )
-        summary = transfer.import_document(tx, organization, installation, document, now=now, progress=advance)
+        plan = transfer.validate(document, organization=organization)
+        summary = transfer.import_plan(tx, organization, installation, plan, now=now, progress=advance)
         return organization, summary
 
     with cli.render.progress(f"importing {demo.catalogue.name}") as advance:

@@ -92,7 +92,8 @@ def _prepare(database: "Database", installation: "Installation") -> str:
             names: dict[str, Any] = {"slug": SLUG, "name": "Fjord Tours", "timezone": "Europe/Oslo", "currency": "NOK"}
             organization = organizations.create(tx, **names, now=now, is_sandbox=True)
             today = organization.zone.wall(now).date()
-            transfer.import_document(tx, organization, installation, _catalogue(today), now=now)
+            plan = transfer.validate(_catalogue(today), organization=organization)
+            transfer.import_plan(tx, organization, installation, plan, now=now)
         _, key = keys.create(tx, organization, name="booking sandbox", scopes=list(Scope), now=tx.now())
         return key
 

@@ -49,9 +49,8 @@ def import_catalogue(tx: Tx, staff: Actor, **entries: Mapping[str, Any]) -> None
     """
     document = {kind: [entry] for kind, entry in entries.items()}
     try:
-        transfer.import_document(
-            tx, staff.organization, staff.installation, document, now=staff.at, other_currency=True, other_timezone=True
-        )
+        plan = transfer.validate(document, organization=staff.organization, other_currency=True, other_timezone=True)
+        transfer.import_plan(tx, staff.organization, staff.installation, plan, now=staff.at)
     except InvalidCatalogue as error:
         raise ValueError("; ".join(f"{problem.pointer} {problem.message}" for problem in error.problems)) from None
 

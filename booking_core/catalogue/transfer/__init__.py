@@ -7,7 +7,6 @@ from booking_core.catalogue.transfer.rules import Plan
 from booking_core.catalogue.transfer.service import (
     ImportSummary,
     export,
-    import_document,
     import_in_batches,
     import_plan,
     validate,

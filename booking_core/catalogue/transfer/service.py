@@ -82,38 +82,6 @@ def _zone_named(document: object) -> Zone:
         return zone(_UNKNOWN)
 
 
-def import_document(
-    tx: Tx,
-    organization: Organization,
-    installation: Installation,
-    document: object,
-    *,
-    now: int,
-    dry_run: bool = False,
-    progress: Progress | None = None,
-    other_currency: bool = False,
-    other_timezone: bool = False,
-) -> ImportSummary:
-    """Import a document into the organization's catalogue, customers and gift cards, and return what changed.
-
-    Entries are matched by id, then experiences by slug, departures by experience and start, gift cards by code,
-    customers by e-mail. Rows and keys that the document leaves out stay as stored; null clears a key. Sold seats and
-    gift card balances are never changed. Importing a document twice changes nothing the second time.
-
-    Args:
-        now: the instant of created and updated rows.
-        dry_run: write nothing; a read transaction is enough.
-        progress: is called with the done and the total number of entries. The transaction may still fail or run again.
-        other_currency, other_timezone: as `validate`.
-
-    Raises:
-        InvalidCatalogue: with every problem of the document, or with the stored catalogue; nothing is written.
-    """
-    tx.allow_pauses()
-    plan = validate(document, organization=organization, other_currency=other_currency, other_timezone=other_timezone)
-    return import_plan(tx, organization, installation, plan, now=now, dry_run=dry_run, progress=progress)
-
-
 def import_plan(
     tx: Tx,
     organization: Organization,
@@ -124,9 +92,20 @@ def import_plan(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> ImportSummary:
-    """Import a plan that `validate` made for this organization before the transaction.
+    """Import a plan that `validate` made for this organization into its catalogue, customers and gift cards, and return
+    what changed.
 
-    Validating a hundred thousand departures takes longer than PostgreSQL's timeout for idle transactions.
+    Entries are matched by id, then experiences by slug, departures by experience and start, gift cards by code,
+    customers by e-mail. Rows and keys that the document leaves out stay as stored; null clears a key. Sold seats and
+    gift card balances are never changed. Importing a document twice changes nothing the second time.
+
+    A large plan is made before the transaction: validating a hundred thousand departures takes longer than PostgreSQL's
+    timeout for idle transactions.
+
+    Args:
+        now: the instant of created and updated rows.
+        dry_run: write nothing; a read transaction is enough.
+        progress: is called with the done and the total number of entries. The transaction may still fail or run again.
 
     Raises:
         InvalidCatalogue: the plan conflicts with stored rows; nothing is written.

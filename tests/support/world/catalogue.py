@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Table, bindparam, select
 
+from booking_core.base.progress import Progress
 from booking_core.catalogue import transfer
 from booking_core.catalogue.transfer import Counts, ImportSummary, InvalidCatalogue
 from booking_core.db import tables
@@ -49,11 +50,16 @@ def cards(*items: Document) -> Document:
     return {"gift_cards": [{"code": "GIFT-ABCD-1234", "initial_amount": money(50000)} | item for item in items]}
 
 
-def load(world: World, document: object, **keys: Any) -> ImportSummary:
+def load(world: World, document: object, *, progress: Progress | None = None, **options: bool) -> ImportSummary:
+    """Import a document in one transaction.
+
+    Args:
+        options: of `transfer.validate`.
+    """
+    organization, at = world.organization, world.clock()
+    plan = transfer.validate(document, organization=organization, **options)
     return world.database.write(
-        lambda tx: transfer.import_document(
-            tx, world.organization, world.installation, document, now=world.clock(), **keys
-        )
+        lambda tx: transfer.import_plan(tx, organization, world.installation, plan, now=at, progress=progress)
     )
 
 

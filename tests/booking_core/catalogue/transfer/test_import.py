@@ -488,10 +488,9 @@ def test_a_currency_is_changed_with_all_prices(world: World, before: Document, a
 
 def test_a_dry_run_counts_the_changes_and_needs_only_to_read(world: World) -> None:
     document = departures(departure()) | cards({})
+    plan = transfer.validate(document, organization=world.organization)
     done = world.database.read(
-        lambda tx: transfer.import_document(
-            tx, world.organization, world.installation, document, now=NOON, dry_run=True
-        )
+        lambda tx: transfer.import_plan(tx, world.organization, world.installation, plan, now=NOON, dry_run=True)
     )
     assert counts(done) == (Counts(1, 0, 0), Counts(1, 0, 0), Counts(0, 0, 0), Counts(1, 0, 0))
     assert [stored(world, table) for table in TABLES] == [[]] * len(TABLES)
