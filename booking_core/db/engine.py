@@ -116,11 +116,7 @@ class Tx:
             self.flush()
         self._work.update(target, row)
 
-    def insert_from_select(self, target: InsertFromSelect, **row: object) -> None:
-        """Collect a row; the database derives the rows of the target from it."""
-        self.insert_all_from_select(target, [row])
-
-    def insert_all_from_select(self, target: InsertFromSelect, rows: Sequence[dict[str, Any]]) -> None:
+    def insert_from_select(self, target: InsertFromSelect, rows: Sequence[dict[str, Any]]) -> None:
         """Collect rows; the database derives the rows of the target from them."""
         self._refuse_read_only()
         self.changes += len(rows)

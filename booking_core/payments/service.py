@@ -124,7 +124,8 @@ def _check_unused(tx: Tx, organization_id: str, payment_intent: str | None, book
 
 def drop(tx: Tx, organization_id: str, *, booking_id: str, at: int) -> None:
     """Mark a pending payment of the booking as failed. A received payment is left as it is."""
-    tx.insert_from_select(store.DROP, organization_id=organization_id, booking_id=booking_id, at=at)
+    row = {"organization_id": organization_id, "booking_id": booking_id, "at": at}
+    tx.insert_from_select(store.DROP, [row])
 
 
 def refundable(

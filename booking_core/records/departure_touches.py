@@ -81,7 +81,7 @@ def touch(tx: Tx, organization_id: str, departure_ids: Iterable[str], *, at: int
     rows = [
         {"organization_id": organization_id, "id": departure_id, "announce_at": at} for departure_id in departure_ids
     ]
-    tx.insert_all_from_select(_TOUCH, rows)
+    tx.insert_from_select(_TOUCH, rows)
 
 
 def lock(tx: Tx, organization_id: str, departure_id: str) -> None:
