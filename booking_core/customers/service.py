@@ -152,7 +152,7 @@ def update(
         return rendered
     _require_own_email(tx, organization.id, row)
     at = max(actor.at, updated_at)
-    store.update(tx, organization.id, row, at)
+    store.save(tx, organization.id, row, at)
     kind = TimelineKind.CUSTOMER_UPDATED
     timeline.note(tx, organization.id, kind, at=at, customer_id=row.id, booking_id=None, changed=fields)
     former = orjson.dumps(rules.present(before, organization.zone))
@@ -193,7 +193,7 @@ def anonymize(tx: Tx, organization: Organization, customer_ids: Sequence[str], *
 
 def _anonymize_one(tx: Tx, organization: Organization, before: CustomerRow, at: int) -> NewEvent:
     row = rules.anonymized(before)
-    store.anonymize(tx, organization.id, row, at)
+    store.save(tx, organization.id, row, at, anonymized_at=at)
     kind, fields = TimelineKind.CUSTOMER_UPDATED, ["name", "email", "phone"]
     timeline.note(tx, organization.id, kind, at=at, customer_id=row.id, booking_id=None, changed=fields)
     former, current = (rules.present(version, organization.zone) for version in (before, row))

@@ -15,10 +15,8 @@ from booking_core.models.base import email_key
 _CUSTOMERS = select(*(customers.c[name] for name in CustomerRow._fields)).where(customers.c.organization_id == OWNER)
 _BY_EMAIL = customers.c.email_key == bindparam("email_key", type_=Text)
 
-_CONTACT = ("id", "name", "email", "phone")
-_UPDATE = Update("update_customer", customers, sets=(*_CONTACT[1:], "email_key", "updated_at"))
-_ANONYMIZE = Update(
-    "anonymize_customer",
+_SAVE = Update(
+    "save_customer",
     customers,
     sets=(*CustomerRow._fields[2:], "email_key", "anonymized_at", "updated_at"),
 )
@@ -72,13 +70,12 @@ def insert(tx: Tx, organization_id: str, row: CustomerRow) -> None:
     )
 
 
-def update(tx: Tx, organization_id: str, row: CustomerRow, at: int) -> None:
-    """Write the customer's contact details."""
-    contact = {name: getattr(row, name) for name in _CONTACT}
-    tx.update(_UPDATE, organization_id=organization_id, **contact, email_key=email_key(row.email), updated_at=at)
+def save(tx: Tx, organization_id: str, row: CustomerRow, at: int, *, anonymized_at: int | None = None) -> None:
+    """Write a locked customer.
 
-
-def anonymize(tx: Tx, organization_id: str, row: CustomerRow, at: int) -> None:
-    """Write a customer whose personal data was replaced."""
-    values = dict(zip(row._fields[1:], row[1:], strict=True)) | {"email_key": email_key(row.email)}
-    tx.update(_ANONYMIZE, organization_id=organization_id, **values, anonymized_at=at, updated_at=at)
+    Args:
+        anonymized_at: the instant when its personal data was replaced.
+    """
+    values = row._asdict() | {"email_key": email_key(row.email), "anonymized_at": anonymized_at, "updated_at": at}
+    del values["created_at"]
+    tx.update(_SAVE, organization_id=organization_id, **values)
