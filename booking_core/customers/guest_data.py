@@ -22,17 +22,9 @@ from booking_core.records.outbox import OutboxKind
 
 _HIDDEN = frozenset(
     {
-        *("organization_id", "email_key", "message", "lease_token", "lease_until", "generation", "lost_leases"),
-        *(
-            "code_hash",
-            "code_sealed",
-            "manage_key_id",
-            "occurrence",
-            "client_secret_sealed",
-            "check_at",
-            "check_count",
-            "fingerprint",
-        ),
+        *("organization_id", "email_key", "message", "lease_token", "lease_until", "lost_leases", "occurrence"),
+        *("code_hash", "code_sealed", "manage_key_id", "client_secret_sealed", "check_at", "check_count"),
+        "fingerprint",
     }
 )
 _JSON = frozenset({"tags", "guests", "add_ons", "metadata", "body", "data", "details"})
