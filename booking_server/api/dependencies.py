@@ -91,7 +91,7 @@ class ApiKeyScheme(SecurityBase):
 
     async def __call__(self, request: Request, service: ServiceDep) -> Caller:
         """Return the caller of the request, counted against the rate limit of its key."""
-        return await service.authenticate(credentials_of(request))
+        return await service.reads.authenticate(credentials_of(request))
 
 
 api_key = ApiKeyScheme()

@@ -169,10 +169,6 @@ class Service:
     def _traceparent(self) -> str | None:
         return self._tracer.traceparent() if self._tracer else None
 
-    async def authenticate(self, credentials: Credentials) -> Caller:
-        """Return the caller of a request, counted against its rate limit."""
-        return await self.reads.authenticate(credentials)
-
     async def write(
         self, work: Callable[[Tx], T], *, organization_id: str, is_once: bool, instant: int | None = None
     ) -> T:
@@ -203,7 +199,7 @@ class Service:
         # A key that is new to this process is looked up separately: a flood of wrong keys does not fill this queue.
         organization_id, caller = self.authenticator.known_organization(credentials), None
         if organization_id is None:
-            caller = await self.authenticate(credentials)
+            caller = await self.reads.authenticate(credentials)
             organization_id = caller.organization.id
         answer = await self.creations.create(
             credentials,

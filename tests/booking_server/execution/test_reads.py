@@ -207,7 +207,7 @@ def test_wrong_keys_do_not_hold_callers_whose_keys_are_known(
     async def scenario() -> tuple[list[Any], list[Any]]:
         await neighbour.ask("me")
         flood = [
-            asyncio.ensure_future(service.authenticate(credentials(f"svc_wrong{n}", f"192.0.2.{n}")))
+            asyncio.ensure_future(service.reads.authenticate(credentials(f"svc_wrong{n}", f"192.0.2.{n}")))
             for n in range(200)
         ]
         booked = asyncio.ensure_future(
