@@ -36,13 +36,11 @@ def seal_code(secret_keys: SecretKeys, organization_id: str, gift_card_id: str, 
     return secret_keys.seal(SEALED_FOR, normalise_code(code).encode(), organization_id, gift_card_id)
 
 
-def open_code(secret_keys: SecretKeys, organization_id: str, gift_card_id: str, sealed: str) -> str:
-    """Open the code that was sealed for the card.
-
-    Raises:
-        ValueError: its secret key was removed, or it was sealed for another card.
-    """
-    return secret_keys.open(SEALED_FOR, sealed, organization_id, gift_card_id).decode()
+def open_code(secret_keys: SecretKeys, organization_id: str, gift_card_id: str, sealed: str) -> str | None:
+    """Open the code that was sealed for the card; None if its secret key was removed, or if it was sealed for another
+    card."""
+    code = secret_keys.open_or_none(SEALED_FOR, sealed, organization_id, gift_card_id)
+    return None if code is None else code.decode()
 
 
 def hash_code(secret_keys: SecretKeys, organization_id: str, code: str) -> str:

@@ -311,6 +311,13 @@ class SecretKeys:
         except (InvalidTag, ValueError):
             raise DamagedValue("changed, or sealed for another row") from None
 
+    def open_or_none(self, purpose: str, sealed: str, *row: str) -> bytes | None:
+        """Open the text as `open` does; None if no live key opens it, or if it is damaged."""
+        try:
+            return self.open(purpose, sealed, *row)
+        except ValueError:
+            return None
+
 
 def _associated(purpose: str, row: tuple[str, ...]) -> bytes:
     """Return the associated data of a sealed value: ids contain no NUL, so every row has different data."""

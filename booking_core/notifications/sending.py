@@ -102,10 +102,9 @@ def _fault(installation: Installation, queued: QueuedMail, at: int) -> tuple[str
         return "too_old", b""
     if queued.attempt_count > len(SEND_RETRY_DELAYS):
         return "attempts_exhausted", b""
-    try:
-        return None, installation.secret_keys.open(SEALED_FOR, queued.message, queued.organization_id, queued.id)
-    except ValueError:
-        return "secret_key_retired", b""
+    keys = installation.secret_keys
+    message = keys.open_or_none(SEALED_FOR, queued.message, queued.organization_id, queued.id)
+    return ("secret_key_retired", b"") if message is None else (None, message)
 
 
 def _lease(tx: Tx, queued: QueuedMail, token: str, at: int, lease_s: int) -> None:

@@ -418,7 +418,7 @@ def gift_card_summary(
     zone = organization.zone
     begins_later = row.valid_from is not None and row.valid_from > at
     return GiftCardSummary(
-        code=_code(row, keys),
+        code=gift_codes.open_code(keys, row.organization_id, row.id, row.code_sealed),
         amount=wording.money(row.initial_minor, row.currency),
         balance=wording.money(row.balance_minor, row.currency),
         is_inactive=row.deactivated_at is not None,
@@ -428,10 +428,3 @@ def gift_card_summary(
         purchaser_name=row.purchaser_name,
         recipient_name=row.recipient_name,
     )
-
-
-def _code(row: GiftCardDetails, keys: SecretKeys) -> str | None:
-    try:
-        return gift_codes.open_code(keys, row.organization_id, row.id, row.code_sealed)
-    except ValueError:
-        return None

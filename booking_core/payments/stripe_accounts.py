@@ -58,12 +58,10 @@ _CHANGE = Update(
 def find(tx: Tx, keys: SecretKeys, organization_id: str) -> StripeAccount | None:
     """Return the account of an organization, or None if it has none, or no live key opens its credentials."""
     row = tx.first(_GET, organization_id=organization_id)
-    if row is None:
+    opened = keys.open_or_none(SEALED_FOR, row[0], organization_id) if row else None
+    if row is None or opened is None:
         return None
-    try:
-        credentials = orjson.loads(keys.open(SEALED_FOR, row[0], organization_id))
-    except ValueError:
-        return None
+    credentials = orjson.loads(opened)
     return StripeAccount(organization_id, credentials["api_key"], credentials["webhook_secret"], row[1])
 
 

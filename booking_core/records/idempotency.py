@@ -131,10 +131,9 @@ def replay(caller: Actor, once: Once, fingerprint: str, status: int, body_sealed
     """
     if fingerprint != once.fingerprint:
         raise IdempotencyKeyReused
-    try:
-        body = caller.secret_keys.open(SEALED_FOR, body_sealed, caller.organization.id, once.key)
-    except ValueError:
-        raise IdempotencyKeyReused("This Idempotency-Key was used, and its answer can no longer be opened.") from None
+    body = caller.secret_keys.open_or_none(SEALED_FOR, body_sealed, caller.organization.id, once.key)
+    if body is None:
+        raise IdempotencyKeyReused("This Idempotency-Key was used, and its answer can no longer be opened.")
     return Answer(status, body, replayed=True)
 
 
@@ -145,11 +144,8 @@ def find_answer(tx: Tx, actor: Actor, key: str) -> Answer | None:
     if row is None:
         return None
     _, status, body_sealed = row
-    try:
-        body = actor.secret_keys.open(SEALED_FOR, body_sealed, actor.organization.id, key)
-    except ValueError:
-        return None
-    return Answer(status, body, replayed=True)
+    body = actor.secret_keys.open_or_none(SEALED_FOR, body_sealed, actor.organization.id, key)
+    return None if body is None else Answer(status, body, replayed=True)
 
 
 def keep(tx: Tx, caller: Actor, once: Once, answer: Answer, *, at: int) -> None:

@@ -399,8 +399,8 @@ def export(tx: Tx, organization: Organization, installation: Installation) -> Ca
 
 
 def _code(keys: SecretKeys, organization_id: str, row: CatalogueRow) -> str:
-    try:
-        return gift_codes.open_code(keys, organization_id, row["id"], row["code_sealed"])
-    except ValueError:
+    code = gift_codes.open_code(keys, organization_id, row["id"], row["code_sealed"])
+    if code is None:
         message = f"The code of the gift card {row['id']} was sealed with a secret key that is no longer live."
-        raise Conflict("secret_key_missing", message) from None
+        raise Conflict("secret_key_missing", message)
+    return code

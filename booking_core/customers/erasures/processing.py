@@ -6,6 +6,7 @@ a booking's events are replaced with the booking, since the doctor compares the 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from booking_core import customers, notifications, organizations
@@ -185,7 +186,10 @@ class _Eraser:
     def _answers(self, group: Sequence[Erasure]) -> PageProgress:
         """Replace the bookings and customers in stored answers, which only their own JSON names."""
         answers, last = store.ANSWERS.page(self.tx, group[0].position, ROWS_MAX, organization_id=self.owner)
-        opened = {key: body for _, key, sealed in answers if (body := self._opened(key, sealed)) is not None}
+        # An answer that no live secret key opens is never shown again.
+        open_answer = partial(self.installation.secret_keys.open_or_none, idempotency.SEALED_FOR)
+        bodies = ((key, open_answer(sealed, self.owner, key)) for _, key, sealed in answers)
+        opened = {key: body for key, body in bodies if body is not None}
         resource_ids = {key: resource_id for key, body in opened.items() if (resource_id := rules.answered_id(body))}
         bookings, people = store.anonymous_ids(self.tx, self.owner, set(resource_ids.values()))
         replacements = dict.fromkeys(bookings, rules.ANSWERED_BOOKING)
@@ -196,10 +200,3 @@ class _Eraser:
                 sealed = self.installation.secret_keys.seal(idempotency.SEALED_FOR, body, self.owner, key)
                 self.tx.update(store.UPDATE_ANSWER, organization_id=self.owner, key=key, body_sealed=sealed)
         return PageProgress(last, len(answers))
-
-    def _opened(self, key: str, sealed: str) -> bytes | None:
-        """Return the body of an answer; None if no live secret key opens it: it is never shown again."""
-        try:
-            return self.installation.secret_keys.open(idempotency.SEALED_FOR, sealed, self.owner, key)
-        except ValueError:
-            return None

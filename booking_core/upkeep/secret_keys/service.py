@@ -87,17 +87,10 @@ def with_stored_link_keys(tx: Tx, installation: Installation) -> Installation:
     keys = installation.secret_keys
     derived = {}
     for key_id, sealed in store.link_keys(tx).items():
-        opened = _opened(keys, LINK_KEY_PURPOSE, sealed, key_id)
+        opened = keys.open_or_none(LINK_KEY_PURPOSE, sealed, key_id)
         if opened:
             derived[guest_links.PURPOSE, key_id] = opened
     return replace(installation, secret_keys=keys.retaining(derived)) if derived else installation
-
-
-def _opened(keys: SecretKeys, purpose: str, sealed: str, *row: str) -> bytes | None:
-    try:
-        return keys.open(purpose, sealed, *row)
-    except ValueError:
-        return None
 
 
 def unopened(tx: Tx, keys: SecretKeys, at: int) -> list[Unopened]:
@@ -121,7 +114,7 @@ def unopened_of(keys: SecretKeys, kind: SealedKind, values: Mapping[tuple[str, .
     Args:
         values: the sealed texts by the row that each is sealed for.
     """
-    closed = [text for row, text in values.items() if _opened(keys, kind.purpose, text, *row) is None]
+    closed = [text for row, text in values.items() if keys.open_or_none(kind.purpose, text, *row) is None]
     key_ids = [key_id for key_id in map(sealing_key_id, closed) if key_id not in keys.ids]
     missing = missing_key_ids(key_ids, neighbours_open=len(closed) < len(values))
     if closed and not missing:
@@ -300,7 +293,7 @@ def _walk(database: Database, keys: SecretKeys, kind: SealedKind) -> Iterator[li
 
 def _sealed_anew(keys: SecretKeys, kind: SealedKind, row: store.ColumnValues) -> dict[str, str] | None:
     bound_to = [row[name] for name in kind.row]
-    plaintext = _opened(keys, kind.purpose, row[kind.column], *bound_to)
+    plaintext = keys.open_or_none(kind.purpose, row[kind.column], *bound_to)
     if plaintext is None:
         return None
     anew = {name: row[name] for name in kind.key} | {"former": row[kind.column]}
