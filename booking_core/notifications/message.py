@@ -83,7 +83,7 @@ def compose(
         ("From", _mailbox(sender)),
         ("To", _mailbox(recipient)),
         *([("Reply-To", _mailbox(reply_to))] if reply_to else []),
-        ("Subject", _encoded(content.subject) or _unstructured(content.subject)),
+        ("Subject", _encoded(content.subject) or one_line(content.subject)),
         ("Date", format_datetime(to_datetime(at))),
         ("Message-ID", f"<{message_id}>"),
         ("Auto-Submitted", "auto-generated"),
@@ -95,10 +95,6 @@ def compose(
 
 
 # Headers ---------------------------------------------------------------------------------------------------------
-
-
-def _unstructured(text: str) -> str:
-    return one_line(text)
 
 
 def _encoded(text: str) -> str | None:
@@ -124,11 +120,8 @@ def _mailbox(of: Mailbox) -> str:
     name, where = one_line(of.name), address(of.address)
     if not name:
         return where
-    return f"{_encoded(name) or _quoted(name)}\r\n <{where}>"
-
-
-def _quoted(name: str) -> str:
-    return f'"{name.translate(_QUOTED)}"'
+    quoted = f'"{name.translate(_QUOTED)}"'
+    return f"{_encoded(name) or quoted}\r\n <{where}>"
 
 
 # Body ------------------------------------------------------------------------------------------------------------
