@@ -26,9 +26,6 @@ from booking_core.db.tables import Id, customers, departures, experiences, holds
 from booking_core.records.idempotency import select_held
 
 _DEPARTURE_ID = bindparam("departure_id", type_=Id)
-OF_EXPERIENCE = and_(
-    experiences.c.organization_id == departures.c.organization_id, experiences.c.id == departures.c.experience_id
-)
 
 
 def _lock_departures(keys: FromClause, *, skip_locked: bool = False) -> Any:
@@ -40,11 +37,7 @@ def _lock_departures(keys: FromClause, *, skip_locked: bool = False) -> Any:
         .cte("locked")
     )
     columns = (locked.c[name] if name in departures.c else experiences.c[name] for name in LockedDeparture._fields)
-    return select(*columns).join_from(
-        locked,
-        experiences,
-        and_(experiences.c.organization_id == locked.c.organization_id, experiences.c.id == locked.c.experience_id),
-    )
+    return select(*columns).join_from(locked, experiences)
 
 
 _KEY: Mapping[str, Any] = {"organization_id": Id, "id": Id}
@@ -191,7 +184,7 @@ _READ = (
         *(departures.c[name] if name in departures.c else experiences.c[name] for name in LockedDeparture._fields),
         _HELD_BY_OTHERS,
     )
-    .join_from(departures, experiences, OF_EXPERIENCE)
+    .join_from(departures, experiences)
     .where(departures.c.organization_id == OWNER)
 )
 _READ_ONE = Statement(_READ.where(departures.c.id == ROW_ID))
@@ -246,7 +239,7 @@ _DEPARTURE_DETAILS = Statement(
             departures.c.seats_taken,
             departures.c.cancelling,
         )
-        .join_from(departures, experiences, OF_EXPERIENCE)
+        .join_from(departures, experiences)
         .where(departures.c.organization_id == OWNER, in_rows(dialect, departures.c.id, "wanted", "id"))
     )
 )

@@ -7,7 +7,6 @@ from sqlalchemy import BigInteger, Select, and_, bindparam, case, func, literal_
 from sqlalchemy.engine import Dialect
 
 from booking_core.base.clock import END_OF_TIME, HOUR
-from booking_core.bookings.store.departures import OF_EXPERIENCE
 from booking_core.bookings.store.of_departures import CONFIRMED_SEATS, LIVE, PENDING
 from booking_core.bookings.store.rows import LOCKED, BookingDetails
 from booking_core.db import tables
@@ -116,7 +115,6 @@ def _closed(dialect: Dialect) -> Any:
         experiences.c.min_participants.is_not(None),
     )
     can_be_decided = or_(experiences.c.min_participants <= confirmed, pending == literal_column("0"))
-    offered = and_(experiences.c.organization_id == page.c.organization_id, experiences.c.id == page.c.experience_id)
     return (
         select(
             page.c.starts_at,
@@ -124,7 +122,7 @@ def _closed(dialect: Dialect) -> Any:
             experiences.c.min_participants,
             case((is_unchecked, can_be_decided), else_=literal_column("false")),
         )
-        .join_from(page, experiences, offered)
+        .join_from(page, experiences)
         .join(owner, owner.c.id == page.c.organization_id)
         .order_by(page.c.starts_at, page.c.id)
     )
@@ -169,7 +167,7 @@ class ClosedDepartures:
 
 _MINIMUM = Statement(
     select(experiences.c.min_participants)
-    .join_from(departures, experiences, OF_EXPERIENCE)
+    .join_from(departures, experiences)
     .where(
         departures.c.organization_id == OWNER,
         departures.c.id == bindparam("departure_id", type_=Id),

@@ -83,14 +83,7 @@ def _available(*, of_experience: bool) -> Select[tuple[object, ...]]:
             experiences.c.duration_minutes,
             experiences.c.hours_before_booking_closes,
         )
-        .join_from(
-            departures,
-            experiences,
-            and_(
-                experiences.c.organization_id == departures.c.organization_id,
-                experiences.c.id == departures.c.experience_id,
-            ),
-        )
+        .join_from(departures, experiences)
         .join(seats_held, seats_held.c.departure_id == departures.c.id, isouter=True)
         .where(_window(departures, of_experience=of_experience))
         .order_by(departures.c.starts_at, departures.c.id)
@@ -135,9 +128,6 @@ _IS_DEPARTURE = and_(departures.c.organization_id == OWNER, departures.c.id == R
 _SEATS_HELD = (
     select_seats_held(departures.c.organization_id, departures.c.id, _AT).correlate(departures).scalar_subquery()
 )
-_OFFERED = and_(
-    experiences.c.organization_id == departures.c.organization_id, experiences.c.id == departures.c.experience_id
-)
 _OF_EXPERIENCE = ("price_from_minor", "price_tiers", "currency", "duration_minutes", "hours_before_booking_closes")
 _COLUMNS = {"seats_held": _SEATS_HELD} | {name: experiences.c[name] for name in _OF_EXPERIENCE}
 _LOCK = Statement(select(departures.c.id).where(_IS_DEPARTURE).with_for_update(key_share=True))
@@ -146,7 +136,7 @@ _LOCK = Statement(select(departures.c.id).where(_IS_DEPARTURE).with_for_update(k
 def select_rows() -> Select[tuple[object, ...]]:
     """Select `DepartureRow`s of departures, with the seats that are held at `at`."""
     columns = (_COLUMNS[name] if name in _COLUMNS else departures.c[name] for name in DepartureRow._fields)
-    return select(*columns).join_from(departures, experiences, _OFFERED)
+    return select(*columns).join_from(departures, experiences)
 
 
 _GET = Statement(select_rows().where(_IS_DEPARTURE))
