@@ -7,7 +7,15 @@ from booking_core.bookings.batch import (
     LockWait,
     create_many,
 )
-from booking_core.bookings.by_guest import Move, cancel_by_guest, find_moves, guest_may_cancel, guest_may_move, move
+from booking_core.bookings.by_guest import (
+    Move,
+    cancel_by_guest,
+    find_moves,
+    guest_may_cancel,
+    guest_may_move,
+    move,
+    refundable_now,
+)
 from booking_core.bookings.cancel import cancel
 from booking_core.bookings.cancel_batches import (
     CANCELLING,
@@ -19,7 +27,7 @@ from booking_core.bookings.cancel_batches import (
     cancel_next_batch,
     cancel_under_minimum,
 )
-from booking_core.bookings.changes import lock, lock_for_changes
+from booking_core.bookings.changes import LockedBooking, lock, lock_for_changes
 from booking_core.bookings.create import create, create_once
 from booking_core.bookings.departure_bookings import (
     count_live_bookings,

@@ -12,10 +12,12 @@ import orjson
 from booking_core.base.clock import DAY
 from booking_core.base.context import Actor
 from booking_core.base.errors import Conflict, NotFound
-from booking_core.bookings import capacity, changes, presenting, pricing, rules, store
+from booking_core.bookings import capacity, changes, presenting, pricing, rules, store, terms
 from booking_core.bookings.cancel import Cancellation, cancel_one
+from booking_core.bookings.changes import LockedBooking
 from booking_core.bookings.reschedule import lock_target, reschedule_locked
 from booking_core.bookings.rules import BookingRow, BookingState, LockedDeparture
+from booking_core.bookings.terms import Refundable
 from booking_core.catalogue import departures
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import CancelReason
@@ -56,14 +58,17 @@ def _refusals(
         yield Conflict(too_late, f"The guest could {verb} the booking until {actor.organization.zone.iso(until)}.")
 
 
-def cancel_by_guest(tx: Tx, actor: Actor, booking_id: str) -> bytes:
-    """Cancel a booking for its guest, as `cancel` does.
+def refundable_now(actor: Actor, booking: LockedBooking) -> Refundable:
+    """Return the payment that the guest's cancellation of a locked booking would refund."""
+    return terms.refundable(booking.with_row(booking.row), actor.organization, actor.at)
+
+
+def cancel_by_guest(tx: Tx, actor: Actor, booking: LockedBooking) -> bytes:
+    """Cancel a locked booking for its guest, as `cancel` does.
 
     Raises:
-        NotFound: the organization has no such booking.
         Conflict: `booking_cancelled`, `cancellation_not_allowed` or `cancellation_too_late`.
     """
-    booking = changes.lock(tx, actor, booking_id)
     rules.require(_refusals_of_cancellation(actor, booking.row))
     return cancel_one(tx, actor, booking, Cancellation(CancelReason.CUSTOMER))
 
@@ -100,15 +105,14 @@ def find_moves(tx: Tx, actor: Actor, booking_id: str) -> list[Move]:
     ]
 
 
-def move(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> bytes:
-    """Move a booking for its guest and return it as JSON. The same departure leaves it unchanged.
+def move(tx: Tx, actor: Actor, booking: LockedBooking, departure_id: str) -> bytes:
+    """Move a locked booking for its guest and return it as JSON. The same departure leaves it unchanged.
 
     Raises:
-        NotFound: the organization has no such booking, or the experience no such departure.
+        NotFound: the experience has no such departure.
         Conflict: `moves_not_allowed`, `moves_too_late`, `price_differs`, or as `reschedule`.
         InsufficientCapacity: the other departure has fewer available seats.
     """
-    booking = changes.lock(tx, actor, booking_id)
     rules.require(_refusals_of_move(actor, booking.row))
     target = lock_target(tx, actor, booking, departure_id)
     if target is None or target.experience_id != booking.row.experience_id:

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from booking_core import bookings, notifications
 from booking_core.base.errors import BookingError, Conflict, InsufficientCapacity, MethodNotAllowed, NotFound
 from booking_core.base.guest_links import GIFT_CARD_PURPOSE, PURPOSE, open_token
+from booking_core.bookings import LockedBooking
 from booking_core.db.engine import Tx
 from booking_core.models.base import is_id
 from booking_core.models.bookings import BookingStatus
@@ -139,27 +140,27 @@ async def change(
 
 
 def _cancel(tx: Tx, service: Service, link: Link, fields: Mapping[str, str]) -> Response:
-    view = _locked_view(tx, service, link)
+    view, booking = _lock(tx, service, link)
     if view.row.status != BookingStatus.CANCELLED:
         if not bookings.guest_may_cancel(view.actor, view.row):
             return pages.booking_page(view, link, is_refused=True)
-        refundable = bookings.get_refundable(tx, view.actor, view.row.id)
+        refundable = bookings.refundable_now(view.actor, booking)
         if fields.get("offer") != str(refundable.minor):
             return pages.cancellation_page(view, link, refundable, has_changed=True)
-        bookings.cancel_by_guest(tx, view.actor, view.row.id)
+        bookings.cancel_by_guest(tx, view.actor, booking)
     # A redirect: reloading the page does not send the form again.
     return RedirectResponse(link.to(), 303)
 
 
 def _move(tx: Tx, service: Service, link: Link, fields: Mapping[str, str]) -> Response:
-    view = _locked_view(tx, service, link)
+    view, booking = _lock(tx, service, link)
     if not bookings.guest_may_move(view.actor, view.row):
         return pages.booking_page(view, link, is_refused=True)
     departure_id = fields.get("departure", "").lower()
     try:
         if not is_id(departure_id):
             raise NotFound
-        bookings.move(tx, view.actor, view.row.id, departure_id)
+        bookings.move(tx, view.actor, booking, departure_id)
     except (Conflict, InsufficientCapacity, NotFound) as refusal:
         # Nothing is written before a refusal.
         return pages.move_page(view, link, bookings.find_moves(tx, view.actor, view.row.id), refusal)
@@ -183,15 +184,15 @@ def _view(tx: Tx, service: Service, link: Link) -> GuestView:
     return notifications.open_link(tx, service.installation, link.token, link.locale)
 
 
-def _locked_view(tx: Tx, service: Service, link: Link) -> GuestView:
-    """Lock the booking and return its view.
+def _lock(tx: Tx, service: Service, link: Link) -> tuple[GuestView, LockedBooking]:
+    """Lock the booking, and return its view and the booking.
 
     The link is opened again under the lock: staff may have moved the booking, or its payment may have come, just
     before.
     """
     view = _view(tx, service, link)
-    bookings.lock(tx, view.actor, view.row.id)
-    return _view(tx, service, link)
+    booking = bookings.lock(tx, view.actor, view.row.id)
+    return _view(tx, service, link), booking
 
 
 def _fields(form: bytes) -> Mapping[str, str]:

@@ -25,10 +25,14 @@ class Visit:
         self.booking_id: str = self.ops.book(world.departure(experience, starts_at=START))["id"]
 
     def cancel(self) -> Any:
-        return self.ops.act(lambda tx, actor: bookings.cancel_by_guest(tx, actor, self.booking_id))
+        return self.ops.act(
+            lambda tx, actor: bookings.cancel_by_guest(tx, actor, bookings.lock(tx, actor, self.booking_id))
+        )
 
     def move(self) -> Any:
-        return self.ops.act(lambda tx, actor: bookings.move(tx, actor, self.booking_id, self.other))
+        return self.ops.act(
+            lambda tx, actor: bookings.move(tx, actor, bookings.lock(tx, actor, self.booking_id), self.other)
+        )
 
     def may(self) -> tuple[bool, bool]:
         """Return whether the guest may cancel, and move."""

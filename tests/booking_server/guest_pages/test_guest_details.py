@@ -240,7 +240,9 @@ def test_guests_move_only_as_long_as_the_policy_lets_them(guest: Guest, clock: F
     assert guest.row["departure_id"] != other
     without_policy = Operations(world)  # as the organization was when it was made
     with pytest.raises(Conflict, match="Guests do not move bookings"):
-        without_policy.act(lambda tx, actor: bookings.move(tx, actor, guest.booking["id"], other))
+        without_policy.act(
+            lambda tx, actor: bookings.move(tx, actor, bookings.lock(tx, actor, guest.booking["id"]), other)
+        )
 
 
 # Receipt and calendar --------------------------------------------------------------------------------------------

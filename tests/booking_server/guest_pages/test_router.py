@@ -132,6 +132,13 @@ def test_the_guest_cancels_with_the_form(guest: Guest, clock: FixedClock) -> Non
     assert guest.api.world.examine() == []
 
 
+def test_a_cancellation_on_the_page_reads_its_booking_once(guest: Guest, statements: list[str]) -> None:
+    guest.confirm()
+    assert guest.row["status"] == "cancelled"
+    columns = "SELECT bookings.id, bookings.customer_id, bookings.seats"
+    assert sum(text.startswith(columns) for text in statements) == 1
+
+
 def test_cancelling_twice_is_one_cancellation(guest: Guest) -> None:
     assert [guest.confirm().status_code for _ in range(3)] == [303, 303, 303]
     assert guest.api.event_types().count("booking.cancelled") == 1
