@@ -131,7 +131,7 @@ bench: $(VENV)/.bench ## measure the service beside its floors, and print ratios
 	$(BIN)/python -m bench
 
 # What organizations notice of others that misbehave, at full size.
-isolation: install ## measure an organization beside others that misbehave (some minutes)
+isolation: $(VENV)/.bench ## measure an organization beside others that misbehave (some minutes)
 	$(BIN)/python -m bench --only isolation
 
 openapi: $(VENV)/.check ## write openapi.json, its parts for the command line, and the API changelog
