@@ -1,24 +1,21 @@
-"""`python -m bench`: measure the entries, print the tables and write the readings."""
+"""`python -m bench`: measure the entries and print the tables."""
 
 import argparse
-import compileall
+import json
 import signal
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 
-from bench import creates, day, delivering, feed, neighbours, overload, postgres, reads, report, rush, starts
+from bench import creates, day, delivering, feed, isolation, overload, postgres, reads, report, rush, starts
 from bench.measure import Entry, Timing, measured
-from bench.processes import ROOT
 from bench.stage import Stage
 
-MODULES = (reads, creates, delivering, rush, feed, overload, starts, day, neighbours)
+MODULES = (reads, creates, delivering, rush, feed, overload, starts, day, isolation)
 ENTRIES = [entry for module in MODULES for entry in module.ENTRIES]
 FULL = Timing(warmup_s=1.0, duration_s=4.0)
 QUICK = Timing(warmup_s=0.5, duration_s=1.0)
-PACKAGES = ("booking_core", "booking_server", "booking_sdk", "booking_cli", "bench")
 
 
 def main() -> None:
@@ -38,11 +35,8 @@ def main() -> None:
 
 def _run(options: argparse.Namespace, console: Console) -> None:
     timing, rounds = (QUICK, 3) if options.quick else (FULL, 5)
-    for package in PACKAGES:  # starts are measured, and a start would compile all changed modules
-        compileall.compile_dir(ROOT / package, quiet=2)
+    outcomes, errors = [], []
     with postgres.running() as database:
-        about = report.environment(database) | {"quick": options.quick}
-        outcomes, errors = [], []
         stage = Stage(database)
         for entry in _chosen(options.only):
             try:
@@ -51,16 +45,18 @@ def _run(options: argparse.Namespace, console: Console) -> None:
             except Exception as error:  # the results of the other entries stay valid
                 console.print_exception()
                 errors.append(f"{entry.name}: {error!s:.200}")
+        environment = report.environment(database)
     report.show(outcomes)
-    file = options.json or report.RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
-    report.write(about | {"entries": [report.as_json(outcome) for outcome in outcomes]}, file)
-    console.print(f"every reading: {file}", *(f"[red]not measured:[/] {error}" for error in errors), sep="\n")
+    if options.json:
+        readings = environment | {"entries": [report.as_json(outcome) for outcome in outcomes]}
+        options.json.write_text(json.dumps(readings, indent=1) + "\n")
+    console.print(*(f"[red]not measured:[/] {error}" for error in errors), sep="\n")
     if errors or any(outcome.failures for outcome in outcomes):
         sys.exit(1)
 
 
 def _chosen(names: list[str]) -> list[Entry]:
-    """Return the entries whose names begin so; by default those that have a goal."""
+    """Return the entries whose names begin so; by default all that have a goal."""
     return [entry for entry in ENTRIES if (entry.name.startswith(tuple(names)) if names else entry.goals)]
 
 
@@ -69,7 +65,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="runs of one second, three rounds: a look, not a figure")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="an entry, or its first letters")
     parser.add_argument("--rounds", type=int, metavar="N", help="rounds, each side once in each (5; 3 with --quick)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the readings go (bench/results/<time>.json)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every reading to a file")
     parser.add_argument("--list", action="store_true", help="name the entries and their goals, and stop")
     options = parser.parse_args()
     if not _chosen(options.only):

@@ -9,20 +9,18 @@ a receiver that is gone, and followers read the feeds of others. At the end ever
 import random
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 
 from support.databases.databases import connect
 
 from bench import sink
-from bench.delivering import wait_for
-from bench.feed import follow
+from bench.feed import following
 from bench.fill import fill_quiet
-from bench.load import FRESH, Plan, Request, Result, drive_in_process
+from bench.load import FRESH, Plan, Request, Result, drive_in_process, sending
 from bench.measure import Meter, Reading, Sides, Timing, entry
-from bench.processes import HOST
-from bench.rush import SEATS, rushing
+from bench.processes import HOST, Server, wait_for
+from bench.rush import SEATS, crowds, unexpected
 from bench.service import Service, Shop
 from bench.stage import Stage
 from booking_core.db.engine import Database
@@ -63,31 +61,44 @@ def day(stage: Stage, stack: ExitStack) -> Sides:
         *service.open_shops(selling // 10, DEPARTURES, urls=[service.NOWHERE]),
     ]
     random.Random(1).shuffle(shops)
-    (rushed,) = service.open_shops(1, len(RUSHES), seats=SEATS)
+    rushed = service.open_shop(len(RUSHES), seats=SEATS)
     fill_quiet(service.database_url, ORGANIZATIONS - selling - 1)
     server = stack.enter_context(service.serve(worker=True, processes=2))
-    rush = rushing(server, rushed)
-
-    def part(number: int, pool: ThreadPoolExecutor) -> tuple[Result, Sequence[str]]:
-        """Send the requests of a part of the day; return its result, and the failures of its rush."""
-        crowd = pool.submit(rush, Timing(0.0, 0.0)) if number in RUSHES else None
-        requests = part_requests(shops, number)
-        plan = Plan(server.port, requests, CLIENTS, 0.0, SECONDS, rate=len(requests) / SECONDS)
-        return drive_in_process(plan), crowd.result().failures if crowd else ()
 
     def take(_: Timing) -> Reading:
         sink.counted(receiver)  # a request has asked whether it answers
-        meter = Meter(server.pid, stage.postgres.pid)
-        with ThreadPoolExecutor(2) as pool:
-            following = pool.submit(follow, server.port, shops[:FOLLOWED] * FOLLOWERS, LONGEST_S)
-            parts = [part(number, pool) for number in range(len(SHARES))]
+        meter = Meter(server, stage.postgres)
+        with following(server.port, shops[:FOLLOWED] * FOLLOWERS, LONGEST_S) as followed:
+            results, failures = _send_all(server, shops, rushed)
             wait_for(lambda: _deliveries(service)["waiting"] == 0, "the deliveries")
-            reading = meter.reading(whole([result for result, _ in parts]), EXPECTED)
-            lost = _lost(service, shops, rushed, parts, following.result().events, sink.counted(receiver)["count"])
-        failures = [*reading.failures, *(text for _, texts in parts for text in texts), *lost, *_findings(service)]
-        return replace(reading, figures={**reading.figures, **_deliveries(service)}, failures=failures)
+            reading = meter.reading(result := whole(results), EXPECTED)
+            events = followed().events
+        bookings, deliveries = _bookings(service), _deliveries(service)
+        counts = {
+            "bookings of the day": (bookings.total() - bookings[rushed.id], result.statuses["201"]),
+            "bookings of the rushes": (bookings[rushed.id], SEATS * len(RUSHES)),
+            "events at followers": (events, FOLLOWERS * sum(bookings[shop.id] for shop in shops[:FOLLOWED])),
+            "deliveries at the receiver": (sink.counted(receiver)["count"], deliveries["arrived"]),
+        }
+        failures += [f"{name}: {count} instead of {right}" for name, (count, right) in counts.items() if count != right]
+        failures += [*reading.failures, *_findings(service)]
+        return Reading({**reading.figures, **deliveries}, failures)
 
     return {"service": take}
+
+
+def _send_all(server: Server, shops: Sequence[Shop], rushed: Shop) -> tuple[list[Result], list[str]]:
+    """Send the requests of the day; return the result of each part, and the failures of the rushes."""
+    results: list[Result] = []
+    failures: list[str] = []
+    rushes = crowds(server, rushed)
+    for number in range(len(SHARES)):
+        requests = part_requests(shops, number)
+        plan = Plan(server.port, requests, CLIENTS, 0.0, SECONDS, rate=len(requests) / SECONDS)
+        with sending(next(rushes)) if number in RUSHES else nullcontext() as crowd:
+            results.append(drive_in_process(plan))
+            failures += unexpected(crowd()) if crowd else []
+    return results, failures
 
 
 def part_requests(shops: Sequence[Shop], number: int) -> list[Request]:
@@ -116,7 +127,7 @@ def whole(results: Sequence[Result]) -> Result:
 
 
 def _deliveries(service: Service) -> dict[str, float]:
-    """Count the deliveries of the day: those that arrived, those of an endpoint that shows its failures, and others."""
+    """Count the deliveries of the day: arrived, of an endpoint that shows its failures, and others."""
     with connect(service.database_url) as connection:
         owed, arrived, failing = connection.execute(_DELIVERIES).fetchone()
     return {"arrived": arrived, "failing": failing, "waiting": owed - arrived - failing}
@@ -132,26 +143,11 @@ SELECT count(*), count(*) FILTER (WHERE d.status = 'succeeded'),
     ON d.organization_id = s.organization_id AND d.endpoint_id = s.endpoint_id AND d.event_id = v.id"""
 
 
-def _lost(
-    service: Service,
-    shops: Sequence[Shop],
-    rushed: Shop,
-    parts: Sequence[tuple[Result, Sequence[str]]],
-    followed: int,
-    delivered: int,
-) -> list[str]:
-    """Compare the counts of clients, followers and the receiver with the database."""
+def _bookings(service: Service) -> Counter[str]:
+    """Count the bookings of each organization."""
     with connect(service.database_url) as connection:
-        rows = connection.execute("SELECT organization_id::text, count(*) FROM bookings GROUP BY 1").fetchall()
-    bookings = Counter(dict(rows))
-    created = sum(result.statuses.get("201", 0) for result, _ in parts)
-    counts = {
-        "bookings of the day": (bookings.total() - bookings[rushed.id], created),
-        "bookings of the rushes": (bookings[rushed.id], SEATS * len(RUSHES)),
-        "events at followers": (followed, FOLLOWERS * sum(bookings[shop.id] for shop in shops[:FOLLOWED])),
-        "deliveries at the receiver": (delivered, _deliveries(service)["arrived"]),
-    }
-    return [f"{name}: {count} instead of {expected}" for name, (count, expected) in counts.items() if count != expected]
+        rows = connection.execute("SELECT organization_id::text, count(*) FROM bookings GROUP BY 1")
+        return Counter(dict(rows.fetchall()))
 
 
 def _findings(service: Service) -> list[str]:

@@ -5,8 +5,7 @@ import json
 import os
 import signal
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -15,10 +14,10 @@ import psycopg
 import uvloop
 
 from bench import sink
-from bench.load import Plan, Request, Result, drive_in_process
+from bench.load import Plan, Request, drive_in_process
 from bench.measure import RATE, Goal, Meter, Reading, Sides, Timing, entry
-from bench.processes import HOST, Server, serving
-from bench.service import BOOKING, Service
+from bench.processes import HOST, Server, serving, wait_for
+from bench.service import BOOKING, Service, bookings_of
 from bench.stage import Stage
 from booking_core.base.settings import Settings
 from booking_server.adapters.webhook_client import WebhookSender
@@ -31,23 +30,14 @@ IN_FLIGHT = 256
 """The number of the worker's slots."""
 PER_SECOND = 3_000
 """The number of deliveries per second of the maximal duration; a run creates events for them."""
-GIVE_UP_S = 180.0
-LOOK_AGAIN_S = 0.02
+LONGEST_S = 180.0
+QUIET = {"send_confirmation_email": False, "notify_staff": False}
+"""Fields of a booking without mails, which the worker would otherwise write and file during the deliveries."""
 RUNS = "the worker runs"
 """The text in the worker's log."""
-SUCCEEDED = frozenset({"succeeded"})
 
 
-QUIET = {"send_confirmation_email": False, "notify_staff": False}
-"""The bookings have no mails, which the worker would otherwise write and file during the deliveries."""
-
-
-@entry(
-    "deliveries",
-    "deliveries of one worker to a local sink, database work included",
-    Goal(RATE, 0.28),
-    floor="a bare loop of the worker's client, 256 in flight",
-)
+@entry("deliveries", "deliveries of one worker to a local sink, database work included", Goal(RATE, 0.28))
 def deliveries(stage: Stage, stack: ExitStack) -> Sides:
     receiver = stack.enter_context(sink.served())
     service = Service(stage.postgres.create_database("deliveries"))
@@ -59,17 +49,17 @@ def deliveries(stage: Stage, stack: ExitStack) -> Sides:
         serving(command, env=service.env, is_ready=lambda worker: RUNS in worker.log.read_text())
     )
     os.kill(worker.pid, signal.SIGSTOP)
-    requests = [request for shop in shops for request in shop.bookings(**QUIET)]
+    requests = bookings_of(shops, **QUIET)
 
     def take(timing: Timing) -> Reading:
         """Continue a worker that was stopped while bookings were created, to deliver their events.
 
         The time is from the first request at the sink until nothing is queued, because results must also be recorded.
         """
-        bookings = _bookings(timing)
-        _book(server, requests, bookings)
+        count = _count(timing)
+        _book(server, requests, count // PER_BOOKING)
         sink.counted(receiver)
-        meter = Meter(worker.pid, stage.postgres.pid)
+        meter = Meter(worker, stage.postgres)
         os.kill(worker.pid, signal.SIGCONT)
         with psycopg.connect(service.database_url, autocommit=True) as connection:
             wait_for(lambda: not is_queued(connection), "the deliveries")
@@ -77,29 +67,23 @@ def deliveries(stage: Stage, stack: ExitStack) -> Sides:
             os.kill(worker.pid, signal.SIGSTOP)
             statuses = connection.execute("SELECT status, count(*) FROM deliveries GROUP BY status").fetchall()
             connection.execute("TRUNCATE attempts, deliveries")
-        arrived, count = sink.counted(receiver), bookings * PER_BOOKING
-        outcomes = Counter(dict(statuses) | {"missing": count - arrived["count"]})
-        return meter.reading(_result(count / (ended_at - arrived["first_at"]), count, +outcomes), SUCCEEDED)
+        arrived = sink.counted(receiver)
+        is_complete = (statuses, arrived["count"]) == ([("succeeded", count)], count)
+        failures = [] if is_complete else [f"{count} deliveries: {statuses}, at the sink {arrived['count']}"]
+        return Reading({RATE: count / (ended_at - arrived["first_at"]), **meter.figures(count)}, failures)
 
     return {"service, one worker": take, "bare loop, the worker's client": partial(_loop, receiver.port)}
 
 
-def wait_for(happened: Callable[[], bool], event: str) -> None:
-    deadline = time.monotonic() + GIVE_UP_S
-    while not happened():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"waited {GIVE_UP_S:.0f} s for {event}")
-        time.sleep(LOOK_AGAIN_S)
+def _count(timing: Timing) -> int:
+    """Return the number of deliveries of a run, a multiple of `PER_BOOKING`."""
+    return int(timing.duration_s * PER_SECOND) // PER_BOOKING * PER_BOOKING
 
 
 def _book(server: Server, requests: Sequence[Request], bookings: int) -> None:
-    result = drive_in_process(Plan(server.port, requests, 32, 0.0, GIVE_UP_S, max_requests=bookings))
+    result = drive_in_process(Plan(server.port, requests, 32, 0.0, LONGEST_S, max_requests=bookings))
     if result.statuses != {"201": bookings}:
         raise RuntimeError(f"{bookings} bookings were answered {result.statuses}")
-
-
-def _bookings(timing: Timing) -> int:
-    return int(timing.duration_s * PER_SECOND / PER_BOOKING)
 
 
 def is_queued(connection: "psycopg.Connection[Any]") -> bool:
@@ -133,12 +117,12 @@ SETTINGS = {"BOOKING_WEBHOOK_ALLOW_HTTP": "on", "BOOKING_WEBHOOK_ALLOW_CIDRS": "
 
 def _loop(port: int, timing: Timing) -> Reading:
     """Send as many requests with the worker's client and its address guard. Nothing is signed, read from a database or
-    recorded. The CPU is in the client's column."""
-    meter, spent_s = Meter(None, None), time.process_time()
-    count = _bookings(timing) * PER_BOOKING
+    recorded."""
+    count, spent_s = _count(timing), time.process_time()
     rate, failed = uvloop.run(_send(f"http://{HOST}:{port}/hook", count))
-    outcomes = Counter(succeeded=count - failed, failed=failed)
-    return meter.reading(_result(rate, count, +outcomes, time.process_time() - spent_s), SUCCEEDED)
+    server_us = (time.process_time() - spent_s) / count * 1e6
+    failures = [f"{failed} of {count} failed"] if failed else []
+    return Reading({RATE: rate, "server µs": server_us, "database µs": 0.0}, failures)
 
 
 async def _send(url: str, count: int) -> tuple[float, int]:
@@ -155,11 +139,6 @@ async def _send(url: str, count: int) -> tuple[float, int]:
     rate = count / (time.perf_counter() - began)
     await client.close()
     return rate, failed
-
-
-def _result(rate: float, count: int, statuses: dict[str, int], cpu_s: float = 0.0) -> Result:
-    """Return a run without latencies: its measure is the time until all work was done."""
-    return Result(rate, 0.0, 0.0, count / rate * 1e3, count, statuses, cpu_s)
 
 
 ENTRIES = (deliveries,)

@@ -124,25 +124,13 @@ BOOKINGS = Read(_SQL.text("bookings"), _booking)
 
 
 @lru_cache(10_000)
-def _tiers(tiers: str, price_from: int | None, own: int | None, prices: str | None, currency: str) -> list[Any]:
-    """Return the tiers at a departure's prices: the departure's own price, otherwise the tier's.
-
-    Without tiers there is the standard tier. It is cached, as in the service: departures of an experience mostly share
-    their prices.
-    """
+def _tiers(tiers: str, prices: str | None, currency: str) -> list[Any]:
+    """Return the tiers at a departure's prices. It is cached, as in the service: departures of an experience mostly
+    share their prices."""
     amounts = orjson.loads(prices) if prices else {}
-    configured = orjson.loads(tiers)
-    if not configured:
-        single = price_from if own is None else own
-        name = "standard"
-        return (
-            []
-            if single is None
-            else [{"id": name, "name": name, "price": _money(single, currency), "seats_per_unit": 1}]
-        )
     return [
         tier | {"price": _money(amounts.get(tier["id"], tier["price"]["amount_minor"]), currency)}
-        for tier in configured
+        for tier in orjson.loads(tiers)
     ]
 
 
@@ -156,9 +144,9 @@ _amount = itemgetter("amount_minor")
 
 
 def _departure(row: Row, zone: ZoneInfo) -> dict[str, Any]:
-    id_, experience, starts, ends, seats_total, seats_available, tiers, prices, price_from, own = row[:10]
-    currency, closes, status = row[10:]
-    offered = _tiers(tiers, price_from, own, prices, currency)
+    id_, experience, starts, ends, seats_total, seats_available, tiers, prices, price_from = row[:9]
+    currency, closes, status = row[9:]
+    offered = _tiers(tiers, prices, currency)
     return {
         "id": id_,
         "experience_id": experience,
@@ -168,10 +156,10 @@ def _departure(row: Row, zone: ZoneInfo) -> dict[str, Any]:
         "ends_at": _at(ends, zone),
         "seats_total": seats_total,
         "seats_available": seats_available,
-        "price": _money(price_from, currency) if price_from and not prices and own is None else _lowest(offered),
+        "price": _money(price_from, currency) if price_from and not prices else _lowest(offered),
         "price_tiers": offered,
         "booking_closes_at": _at(closes, zone),
-        "status": status if offered or status == "cancelled" else "closed",
+        "status": status,
     }
 
 

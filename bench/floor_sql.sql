@@ -97,7 +97,7 @@ shown AS (
   SELECT d.id, d.experience_id, d.starts_at,
          coalesce(d.ends_at, d.starts_at + e.duration_minutes * 60000000::bigint) AS ends_at, d.seats_total,
          greatest(0, d.seats_total - d.seats_taken - coalesce(held.seats, 0))::int AS seats_available,
-         e.price_tiers, d.prices, e.price_from_minor, d.price_minor, e.currency,
+         e.price_tiers, d.prices, e.price_from_minor, e.currency,
          d.starts_at - coalesce(e.hours_before_booking_closes, o.hours_before_booking_closes) * 3600000000::bigint
            AS closes_at, d.status
     FROM departures d
@@ -106,7 +106,7 @@ shown AS (
     LEFT JOIN held ON held.departure_id = d.id
    WHERE d.organization_id = %(org)s AND d.starts_at >= %(from)s::bigint AND d.starts_at < %(until)s::bigint)
 SELECT id, experience_id, starts_at, ends_at, seats_total, seats_available, price_tiers, prices,
-       price_from_minor, price_minor, currency, closes_at,
+       price_from_minor, currency, closes_at,
        CASE WHEN status = 'cancelled' THEN 'cancelled'
             WHEN status = 'closed' OR closes_at <= (SELECT now FROM clock) THEN 'closed'
             WHEN seats_available = 0 THEN 'sold_out' ELSE 'open' END

@@ -9,8 +9,7 @@ import hashlib
 import os
 import sys
 import threading
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
@@ -26,6 +25,7 @@ from support.serving.servers import free_port
 
 from bench import floor_sql
 from bench.processes import HOST, Server, serving
+from booking_core.base.tokens import new_id
 
 READERS = 2
 WRITERS = 8
@@ -33,9 +33,11 @@ WRITERS = 8
 and more threads only compete for it; a booking waits for the disk."""
 
 
-def serve(
-    factory: str, *, database_url: str = "", module: str = __name__, env: Mapping[str, str] | None = None
-) -> AbstractContextManager[Server]:
+DATABASE = "BENCH_DATABASE"
+"""The variable with the URL, or the file, of a floor's database."""
+
+
+def serve(factory: str, database: str, *, module: str = __name__) -> AbstractContextManager[Server]:
     """Run one of the factories below, or of another module, under uvicorn."""
     port = free_port()
     args = [
@@ -43,7 +45,7 @@ def serve(
         *("--host", HOST, "--port", str(port)),
         *("--loop", "uvloop", "--http", "httptools", "--lifespan", "on", "--no-access-log", "--log-level", "warning"),
     ]
-    return serving(args, port=port, env={"BENCH_DATABASE_URL": database_url, **(env or {})})
+    return serving(args, port=port, env={DATABASE: database})
 
 
 class Threads:
@@ -54,7 +56,7 @@ class Threads:
         self._pool = ThreadPoolExecutor(size, initializer=self._connect)
 
     def _connect(self) -> None:
-        connection = psycopg.connect(os.environ["BENCH_DATABASE_URL"], autocommit=True, prepare_threshold=0)
+        connection = psycopg.connect(os.environ[DATABASE], autocommit=True, prepare_threshold=0)
         # The answer has ids as text, so no UUID objects are made.
         connection.adapters.register_loader("uuid", TextLoader)
         self._own.connection = connection
@@ -98,58 +100,50 @@ def book() -> Starlette:
         answer = await threads.run(execute)
         return Response(answer, 201 if answer else 409, media_type="application/json")
 
-    return Starlette(routes=[Route("/bookings", create, methods=["POST"])])
+    return Starlette(routes=[Route("/api/v1/bookings", create, methods=["POST"])])
 
 
-_NUMBER = 987_654_321_012_345
-"""The placeholder in a rendered booking for the number that the database assigns."""
-
-_ANSWER = orjson.loads(f"""{{
-    "booking_number": {_NUMBER}, "status": "confirmed", "source": "api",
-    "created_at": "2026-12-01T10:00:00+01:00", "updated_at": "2026-12-01T10:00:00+01:00",
-    "experience": {{"id": "00000000-0000-4000-8000-000000000001", "title": "Fjord kayak", "slug": "fjord-kayak"}},
-    "departure": {{"starts_at": "2026-12-24T10:00:00+01:00", "ends_at": "2026-12-24T12:30:00+01:00"}}, "add_ons": [],
-    "totals": {{
-        "discount": {{"amount_minor": 0, "currency": "NOK"}}, "gift_card": {{"amount_minor": 0, "currency": "NOK"}}
-    }},
-    "payment": {{"method": "pay_on_site", "source": "on_site", "status": "unpaid"}}, "manage_url": null
-}}""")
+_NOTHING = {"amount_minor": 0, "currency": "NOK"}
+_PRICE = {"amount_minor": 89000, "currency": "NOK"}
+_DEPARTURE = {"starts_at": "2026-12-24T10:00:00+01:00", "ends_at": "2026-12-24T12:30:00+01:00"}
+_ANSWER: dict[str, Any] = {
+    "status": "confirmed",
+    "source": "api",
+    "created_at": "2026-12-01T10:00:00+01:00",
+    "updated_at": "2026-12-01T10:00:00+01:00",
+    "experience": {"id": floor_sql.numbered_id(1), "title": "Fjord kayak", "slug": "fjord-kayak"},
+    "add_ons": [],
+    "payment": {"method": "pay_on_site", "source": "on_site", "status": "unpaid"},
+    "manage_url": None,
+}
 """The fields that are the same in every booking."""
 
 
 def _booking(body: bytes, headers: Any) -> dict[str, Any]:
     """Return the statement's arguments for one request. Nothing is checked or priced."""
-    request, booking = orjson.loads(body), _new_id()
+    request, booking = orjson.loads(body), new_id()
     seats, customer, departure = request["guests"][0]["count"], request["customer"], request["experience_date_id"]
-    price, total = {"amount_minor": 89000, "currency": "NOK"}, {"amount_minor": 89000 * seats, "currency": "NOK"}
+    total = {"amount_minor": 89000 * seats, "currency": "NOK"}
     answer = _ANSWER | {
-        "id": booking,
-        "departure": _ANSWER["departure"] | {"id": departure},
+        "departure": _DEPARTURE | {"id": departure},
         "customer": customer,
-        "guests": [{"tier_id": "adult", "tier_label": "Adult", "count": seats, "unit_price": price}],
-        "totals": _ANSWER["totals"] | {"subtotal": total, "total": total},
+        "guests": [{"tier_id": "adult", "tier_label": "Adult", "count": seats, "unit_price": _PRICE}],
+        "totals": {"subtotal": total, "discount": _NOTHING, "gift_card": _NOTHING, "total": total},
         "note": request["note"],
     }
-    head, tail = orjson.dumps(answer).decode().split(str(_NUMBER))
     return {
-        "org": headers["x-org"],
+        "org": headers["authorization"].removeprefix("Bearer "),
         "departure": departure,
         "seats": seats,
         "booking": booking,
         "name": customer["name"],
         "email": customer["email"],
         "total": total["amount_minor"],
-        "created": _new_id(),
-        "confirmed": _new_id(),
-        "head": head,
-        "tail": tail,
+        "created": new_id(),
+        "confirmed": new_id(),
+        # The database puts the number between them.
+        "head": f'{{"id":"{booking}","booking_number":',
+        "tail": f",{orjson.dumps(answer).decode()[1:]}",
         "key": headers["idempotency-key"],
         "fingerprint": hashlib.sha256(body).hexdigest(),
     }
-
-
-def _new_id() -> str:
-    """Return a UUID that begins with the time, so rows that are written together are close together in the indexes."""
-    random = os.urandom(10).hex()
-    stamp = f"{time.time_ns() // 1_000_000:012x}"
-    return f"{stamp[:8]}-{stamp[8:]}-7{random[:3]}-8{random[4:7]}-{random[7:19]}"

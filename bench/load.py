@@ -1,9 +1,8 @@
 """The load client: keep-alive connections that send pre-rendered requests and count the answers.
 
-It runs in a separate process (`python -m bench.load`, the plan as JSON on stdin, the result as JSON on stdout), over
-raw `asyncio.Protocol`: no HTTP library, and no parsing of headers except status and Content-Length. It sends all
-requests of the bench, to the service and to the floors, so no ratio compares two clients. It reports its CPU
-time: if it uses nearly one full core, it is the bottleneck.
+It runs in a separate process, over raw `asyncio.Protocol`: no HTTP library, and no parsing of headers except status and
+Content-Length. It sends all requests of the bench, to the service and to the floors, so no ratio compares two clients.
+It reports its CPU time: if it uses nearly one full core, it is the bottleneck.
 
 The load is a closed loop: each connection sends its next request after the previous answer. So under saturation, the
 latencies are for N waiting clients, and not for an arrival rate. A plan with a rate is an open loop: requests are sent
@@ -11,17 +10,19 @@ at that rate, without waiting for answers, each on a free connection.
 """
 
 import asyncio
-import gc
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, cycle
-from typing import Any, cast
+from typing import cast
 
-from bench.processes import HOST, answer_caller, run_apart
+import uvloop
+
+from bench.processes import HOST, beside
 
 FRESH = "{fresh}"
 """A placeholder in a header value or a body for 32 hexadecimal digits that are new in each request. The first half is
@@ -37,6 +38,11 @@ _TICK_S = 0.002
 RequestFactory = Callable[[], bytes]
 
 
+def sent_at(fresh: str) -> float:
+    """Return the time of sending, in seconds, of a request with these digits."""
+    return int(fresh[:16], 16) / 1e9
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """A request of a plan."""
@@ -49,7 +55,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The requests to send, the number of clients and the duration. `max_requests` is a limit in any case."""
+    """The requests to send, the number of clients, the duration, and the most requests of a run."""
 
     port: int
     requests: Sequence[Request]
@@ -81,6 +87,10 @@ class Result:
     total: int
     statuses: dict[str, int]
     client_cpu_s: float
+
+    def failures(self, expected: Container[str]) -> list[str]:
+        """Return the counts of the other statuses."""
+        return [f"{count} × {status}" for status, count in self.statuses.items() if status not in expected]
 
 
 def render(request: Request, port: int) -> bytes:
@@ -121,7 +131,7 @@ class _Run:
     """The shared state of the connections: the clock, the samples, the number of requests that may still be sent."""
 
     def __init__(self, plan: Plan) -> None:
-        self.allowance = min(plan.max_requests, MAX_REQUESTS)
+        self.allowance = plan.max_requests
         self.latencies: list[float] = []
         self.statuses: Counter[str] = Counter()
         self.counted = plan.counted
@@ -270,17 +280,16 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, max(0, round(share * len(ordered) + 0.5) - 1))]
 
 
+def sending(plan: Plan) -> AbstractContextManager[Callable[[], Result]]:
+    """Run the plan in another process, until the end of the block; yield the function that waits for its result."""
+    return beside(_run, plan)
+
+
+def _run(plan: Plan) -> Result:
+    return uvloop.run(drive(plan))
+
+
 def drive_in_process(plan: Plan) -> Result:
-    """Run the plan in a separate load process."""
-    budget_s = plan.warmup_s + plan.duration_s + DRAIN_S + 30
-    return Result(**run_apart("bench.load", plan, budget_s))
-
-
-async def _drive_received(task: dict[str, Any]) -> Result:
-    # A garbage collection during a run would count as latency of the server.
-    gc.disable()
-    return await drive(Plan(**task | {"requests": [Request(**request) for request in task["requests"]]}))
-
-
-if __name__ == "__main__":
-    answer_caller(_drive_received)
+    """Run the plan in another process, and return its result."""
+    with sending(plan) as result:
+        return result()

@@ -78,7 +78,6 @@ class Entry:
 
     name: str
     measures: str
-    floor: str
     goals: tuple[Goal, ...]
     build: Callable[[Stage, ExitStack], Sides]
     rounds: int | None = None
@@ -86,10 +85,10 @@ class Entry:
 
 
 def entry(
-    name: str, measures: str, *goals: Goal, floor: str = "", rounds: int | None = None
+    name: str, measures: str, *goals: Goal, rounds: int | None = None
 ) -> Callable[[Callable[[Stage, ExitStack], Sides]], Entry]:
     """Make an entry of the function that starts its sides."""
-    return lambda build: Entry(name, measures, floor, goals, build, rounds)
+    return lambda build: Entry(name, measures, goals, build, rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,8 @@ class Outcome:
         return [reading.figures[figure] for reading in self.readings[side]]
 
     def reached(self, goal: Goal) -> Spread:
-        """Return what is compared with the goal. Ratios are of one round: disturbances of it affect both sides."""
+        """Return the figure or the ratio that the goal limits. A ratio is of one round, whose disturbances affect both
+        sides."""
         ours, *others = (self.values(side, goal.figure) for side in self.readings)
         return Spread.of([a / b for a, b in zip(ours, others[0], strict=True)] if goal.is_ratio else ours)
 
@@ -122,10 +122,11 @@ class Outcome:
 def measured(entry: Entry, stage: Stage, rounds: int, timing: Timing, progress: Callable[[str], None]) -> Outcome:
     """Start the sides, measure each once per round, and stop them. Every second round is in reverse order, so a machine
     that becomes slower favours no side."""
+    rounds = entry.rounds or rounds
     with ExitStack() as stack:
         sides = entry.build(stage, stack)
         readings: dict[str, list[Reading]] = {name: [] for name in sides}
-        for number in range(entry.rounds or rounds):
+        for number in range(rounds):
             for name, take in list(sides.items())[:: 1 if number % 2 == 0 else -1]:
                 progress(f"round {number + 1} of {rounds}: {name}")
                 readings[name].append(take(timing))
@@ -139,34 +140,34 @@ def under_load(
 
     def take(timing: Timing) -> Reading:
         plan = Plan(server.port, requests, warmup_s=timing.warmup_s, duration_s=timing.duration_s)
-        meter = Meter(server.pid, database.pid if database else None)
+        meter = Meter(server, database)
         return meter.reading(drive_in_process(plan), expected)
 
     return take
 
 
 class Meter:
-    """Measures the CPU time of the server and the database, from its creation to `reading`."""
+    """Measures the CPU time of the server and the database, from its creation on."""
 
-    def __init__(self, server_pid: int | None, database_pid: int | None) -> None:
-        self._pids = (server_pid, database_pid)
-        self._spent_s = self._spent()
+    def __init__(self, server: Server, database: Postgres | None = None) -> None:
+        self._pids = {"server µs": server.pid} | ({"database µs": database.pid} if database else {})
+        self._before_s = self._spent_s()
 
-    def _spent(self) -> list[float]:
-        return [cpu_s(pid) if pid else 0.0 for pid in self._pids]
+    def _spent_s(self) -> dict[str, float]:
+        return {figure: cpu_s(pid) for figure, pid in self._pids.items()}
+
+    def figures(self, total: int) -> dict[str, float]:
+        """Return the microseconds, user and system, for each of so many answers or deliveries."""
+        per_answer = 1e6 / max(total, 1)
+        return {figure: (spent_s - self._before_s[figure]) * per_answer for figure, spent_s in self._spent_s().items()}
 
     def reading(self, result: Result, expected: frozenset[str]) -> Reading:
-        """Return the figures of a run under load, with CPU in microseconds for each answered request, user and
-        system."""
-        spent = [after - before for after, before in zip(self._spent(), self._spent_s, strict=True)]
-        per_request = 1e6 / max(result.total, 1)
+        """Return the figures of a run under load. `expected` are the statuses that count as an answer."""
         figures = {
             RATE: result.throughput,
             "p50 ms": result.p50_ms,
             "p99 ms": result.p99_ms,
-            "server µs": spent[0] * per_request,
-            "database µs": spent[1] * per_request,
-            "client µs": result.client_cpu_s * per_request,
+            **self.figures(result.total),
+            "client µs": result.client_cpu_s / max(result.total, 1) * 1e6,
         }
-        failures = [f"{count} × {status}" for status, count in result.statuses.items() if status not in expected]
-        return Reading(figures, failures)
+        return Reading(figures, result.failures(expected))

@@ -6,17 +6,19 @@ CPU. So the second side measures the service at its capacity while the same clie
 minimal server. The ratio to it, round by round, shows the service's loss through refusals.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 
 from bench import sink
-from bench.load import Plan, Result, drive_in_process
-from bench.measure import RATE, Entry, Goal, Meter, Reading, Sides, Timing, entry
+from bench.load import Plan, drive_in_process, sending
+from bench.measure import RATE, Goal, Meter, Reading, Sides, Timing, entry
+from bench.service import bookings_of
 from bench.stage import Stage
 
 ORGANIZATIONS = 64
 PATIENT_CLIENTS = 64
+TIMES = 10
+"""The arrival rate, as a multiple of the rate with waiting clients."""
 CONNECTIONS_MAX = 3000
 """More than the requests that can wait: a queue has room for 2,048."""
 USED_EVERY_S = 8
@@ -27,46 +29,36 @@ ANSWERED = frozenset({"201", "503", "unsent"})
 """A request is not sent if all connections wait for answers."""
 
 
-def overload(times: int) -> Entry:
-    """Make the entry of an arrival rate that is this multiple of the capacity."""
+@entry("overload", f"POST /bookings created at {TIMES} times the capacity", Goal(RATE, 0.5))
+def overload(stage: Stage, stack: ExitStack) -> Sides:
+    service, shops = stage.shops(ORGANIZATIONS)
+    server, idle = stack.enter_context(service.serve()), stack.enter_context(sink.served())
+    patient = Plan(server.port, bookings_of(shops), PATIENT_CLIENTS)
+    rate = TIMES * drive_in_process(replace(patient, duration_s=DURATION_S)).throughput
+    # Each connection belongs to one organization, like those of clients.
+    connections = min(CONNECTIONS_MAX, int(rate * USED_EVERY_S))
+    offered = replace(patient, clients=connections, rate=rate, counted="201", by_key=True)
+    elsewhere = replace(offered, port=idle.port, counted="")
 
-    @entry(
-        f"overload-{times}",
-        f"POST /bookings created at {times} times the capacity",
-        Goal(RATE, 0.5),
-        floor="the service at its capacity",
-    )
-    def build(stage: Stage, stack: ExitStack) -> Sides:
-        service, shops = stage.shops(ORGANIZATIONS)
-        server, idle = stack.enter_context(service.serve()), stack.enter_context(sink.served())
-        patient = Plan(server.port, [request for shop in shops for request in shop.bookings()], PATIENT_CLIENTS)
-        rate = times * drive_in_process(replace(patient, duration_s=DURATION_S)).throughput
-        # Each connection belongs to one organization, like those of clients.
-        connections = min(CONNECTIONS_MAX, int(rate * USED_EVERY_S))
-        offered = replace(patient, clients=connections, rate=rate, counted="201", by_key=True)
-        elsewhere = replace(offered, port=idle.port, counted="")
+    def created(timing: Timing) -> Reading:
+        nonlocal elsewhere
+        plan, meter = _settled(offered, timing), Meter(server, stage.postgres)
+        result = drive_in_process(plan)
+        elsewhere = replace(elsewhere, rate=result.total / (plan.warmup_s + plan.duration_s))
+        return meter.reading(result, ANSWERED)
 
-        def created(timing: Timing) -> Reading:
-            nonlocal elsewhere
-            meter, result = Meter(server.pid, stage.postgres.pid), _drive(offered, timing)
-            elsewhere = replace(elsewhere, rate=result.total / (SETTLED_S + max(timing.duration_s, DURATION_S)))
-            return meter.reading(result, ANSWERED)
+    def reference(timing: Timing) -> Reading:
+        """Measure waiting clients, while another client sends as many requests as were answered in the overload."""
+        meter = Meter(server, stage.postgres)
+        with sending(_settled(elsewhere, timing)):
+            result = drive_in_process(_settled(patient, timing))
+        return meter.reading(result, ANSWERED)
 
-        def reference(timing: Timing) -> Reading:
-            """Measure waiting clients, while another client sends as many requests as were answered in the overload."""
-            meter = Meter(server.pid, stage.postgres.pid)
-            with ThreadPoolExecutor(1) as pool:
-                pool.submit(_drive, elsewhere, timing)
-                result = _drive(patient, timing)
-            return meter.reading(result, ANSWERED)
-
-        return {"created": created, "reference": reference}
-
-    return build
+    return {"created": created, "reference": reference}
 
 
-def _drive(plan: Plan, timing: Timing) -> Result:
-    return drive_in_process(replace(plan, warmup_s=SETTLED_S, duration_s=max(timing.duration_s, DURATION_S)))
+def _settled(plan: Plan, timing: Timing) -> Plan:
+    return replace(plan, warmup_s=SETTLED_S, duration_s=max(timing.duration_s, DURATION_S))
 
 
-ENTRIES = (overload(2), overload(10))
+ENTRIES = (overload,)

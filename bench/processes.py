@@ -1,25 +1,29 @@
-"""Starts the processes of the bench, waits until they answer, reads their CPU time, and stops them.
+"""Starts the processes of the bench, waits for them, reads their CPU time, and stops them.
 
 CPU times are of whole process trees, so the workers of a server and the backends of a database count with their parent.
 Every process is stopped at the end of its `with` block, also on Ctrl-C.
 """
 
-import json
+import gc
+import multiprocessing
 import os
-import resource
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import psutil
+
+from booking_cli.operator.service import raise_open_files_limit
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
 """The workspace; children run here to be able to import `bench`."""
@@ -28,6 +32,12 @@ HOST = "127.0.0.1"
 """The only address for listening and sending."""
 
 STOP_TIMEOUT_S = 10.0
+GIVE_UP_S = 240.0
+"""Longer than any work of another process, and than anything that the bench waits for."""
+LOOK_AGAIN_S = 0.02
+
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload(["bench.feed"])  # it loads the modules of all functions that run in another process
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +55,7 @@ def serving(
     *,
     port: int = 0,
     env: dict[str, str] | None = None,
-    is_ready: Callable[[Server], bool] | None = None,
+    is_ready: Callable[[Server], object] | None = None,
     pause_s: float = 0.05,
     timeout_s: float = 60.0,
 ) -> Iterator[Server]:
@@ -62,7 +72,7 @@ def serving(
         server = Server(child.pid, port, log)
         try:
             deadline = time.monotonic() + timeout_s
-            while not (is_ready or answers)(server):
+            while not (is_ready or status)(server):
                 if child.poll() is not None or time.monotonic() > deadline:
                     tail = log.read_text(errors="replace")[-3000:]
                     raise RuntimeError(f"{' '.join(command)} is not ready (exit {child.returncode}):\n{tail}")
@@ -72,12 +82,12 @@ def serving(
             _stop(child)
 
 
-def answers(server: Server) -> bool:
-    """Return whether a request gets any response: a port may accept connections long before its workers are up."""
+def status(server: Server, path: str = "/", api_key: str = "") -> int:
+    """Return the status of an answer, 0 without one: a port may accept connections long before its workers are up."""
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     with suppress(httpx.TransportError):
-        httpx.get(f"http://{HOST}:{server.port}/", timeout=60)
-        return True
-    return False
+        return httpx.get(f"http://{HOST}:{server.port}{path}", headers=headers, timeout=60).status_code
+    return 0
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:
@@ -93,28 +103,27 @@ def _stop(child: subprocess.Popen[bytes]) -> None:
         child.wait()
 
 
-def run_apart(module: str, task: Any, timeout_s: float) -> Any:
-    """Run a module in a separate process, with a dataclass as JSON on its stdin; return the JSON of its stdout."""
-    child = subprocess.run(
-        [sys.executable, "-m", module],
-        cwd=ROOT,
-        input=json.dumps(asdict(task)).encode(),
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-        timeout=timeout_s,
-        check=True,
-    )
-    return json.loads(child.stdout)
+@contextmanager
+def beside(work: Callable[..., T], *arguments: Any) -> Iterator[Callable[[], T]]:
+    """Run a function in another process; yield the function that waits for its result. The process ends with the
+    block."""
+    with _forks.Pool(1, _begin) as pool:
+        yield partial(pool.apply_async(work, arguments).get, GIVE_UP_S)
 
 
-def answer_caller(work: Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]) -> None:
-    """Do the work of a process that `run_apart` started: the JSON of stdin, and a dataclass for stdout."""
-    import uvloop
+def _begin() -> None:
+    gc.disable()  # a collection during a run would count as latency of the server
+    raise_open_files_limit()  # a connection for each client
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # after Ctrl-C the bench ends the process
 
-    # One file descriptor for each client; the default limit of some systems is 256.
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
-    json.dump(asdict(uvloop.run(work(json.load(sys.stdin)))), sys.stdout)
+
+def wait_for(happened: Callable[[], object], event: str, within_s: float = GIVE_UP_S) -> None:
+    """Wait until the condition is true, and raise an error after that time."""
+    deadline = time.monotonic() + within_s
+    while not happened():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {within_s:.0f} s for {event}")
+        time.sleep(LOOK_AGAIN_S)
 
 
 def tree(pid: int) -> list[psutil.Process]:
@@ -124,7 +133,7 @@ def tree(pid: int) -> list[psutil.Process]:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU seconds, user and system, of a process and its descendants, including those that have ended."""
+    """Return the CPU seconds, user and system, of a process and its descendants, including ended ones."""
     spent_s = 0.0
     for process in tree(pid):
         with suppress(psutil.NoSuchProcess):

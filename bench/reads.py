@@ -17,10 +17,10 @@ from bench.stage import Stage
 def listing(name: str, measures: str, ratio: float, ours: str, theirs: str) -> Entry:
     """Make the entry of a list of the filled organization: our path and the floor's answer with the same data."""
 
-    @entry(name, measures, Goal(RATE, ratio), floor="the same SQL + orjson, Starlette")
+    @entry(name, measures, Goal(RATE, ratio))
     def build(stage: Stage, stack: ExitStack) -> Sides:
         service, reader = stage.lists()
-        floor = stack.enter_context(floors.serve("reads", database_url=service.database_url))
+        floor = stack.enter_context(floors.serve("reads", service.database_url))
         bare = Request("GET", f"{theirs}&org={reader.id}&zone={ZONE}")
         server, request = stack.enter_context(service.serve()), reader.get(ours)
         compare(_data(server, request), _data(floor, bare))

@@ -1,13 +1,10 @@
 """The report of a run: a table for each entry, and JSON with every reading."""
 
-import json
 import os
 import platform
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
-from pathlib import Path
 
 from rich import box
 from rich.console import Console
@@ -17,7 +14,6 @@ from bench.measure import Outcome, Spread
 from bench.postgres import Postgres
 from bench.processes import ROOT
 
-RESULTS = ROOT / "bench" / "results"
 MIN_WIDTH = 160
 
 
@@ -26,11 +22,9 @@ def show(outcomes: Sequence[Outcome]) -> None:
     console = Console()
     console.width = max(console.width, MIN_WIDTH)  # a pipe or a narrow terminal would cut figures
     for outcome in outcomes:
-        entry = outcome.entry
-        floor = f", beside {entry.floor}" if entry.floor else ""
-        console.print(f"[bold]{entry.name}[/]: {entry.measures}{floor}", highlight=False)
+        console.print(f"[bold]{outcome.entry.name}[/]: {outcome.entry.measures}", highlight=False)
         console.print(_table(outcome))
-        for goal in entry.goals:
+        for goal in outcome.entry.goals:
             reached = outcome.reached(goal)
             colour = "green" if goal.is_met(reached.median) else "red"
             console.print(f"[{colour}]{_spread(reached)}[/], goal: {goal}")
@@ -57,25 +51,13 @@ def _spread(spread: Spread) -> str:
 
 def environment(postgres: Postgres) -> dict[str, object]:
     """Return the machine of the measurement, and the commit, whose locks name the versions of all packages."""
+    commit = ["git", "describe", "--always", "--dirty"]
     return {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _git("rev-parse", "HEAD"),
-        "uncommitted_changes": bool(_git("status", "--porcelain")),
+        "commit": subprocess.run(commit, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip(),
         "python": platform.python_version(),
         "processors": os.cpu_count(),
-        "load_average": os.getloadavg(),
         "postgres": postgres.version,
     }
-
-
-def _git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
-
-
-def write(results: dict[str, object], file: Path) -> None:
-    """Write results as JSON."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(results, indent=1) + "\n")
 
 
 def as_json(outcome: Outcome) -> dict[str, object]:

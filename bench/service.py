@@ -14,11 +14,13 @@ from typing import Any
 
 import httpx
 from support.serving.servers import free_port, new_world
-from support.world.world import SECRET
+from support.world.hooks import Hooks
+from support.world.world import HOUR, SECRET, World
 
 from bench.load import FRESH, Request
 from bench.processes import HOST, Server, serving
 from booking_core.db import migrate
+from booking_core.models.events import EventType
 from booking_core.models.scopes import Scope
 
 BOOKING = Path(sys.executable).with_name("booking")
@@ -26,7 +28,7 @@ SEATS = 1_000_000
 """More than a run can sell: the bench measures bookings, not refusals."""
 FIRST_DEPARTURE = 1_925_000_400_000_000
 """2031-01-01 05:00 UTC: an instant in the far future, in microseconds."""
-STEP = 6 * 3_600_000_000
+STEP = 6 * HOUR
 """The time between two departures of an organization."""
 READING = frozenset(scope for scope in Scope if scope.endswith(":read"))
 
@@ -38,6 +40,14 @@ class Shop:
     id: str
     api_key: str
     departures: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, world: World, departures: int, seats: int = SEATS) -> "Shop":
+        """Make departures of an organization, and a key."""
+        experience = world.experience()
+        starts = (FIRST_DEPARTURE + number * STEP for number in range(departures))
+        ids = (world.departure(experience, seats=seats, starts_at=start) for start in starts)
+        return cls(world.org, world.key(), tuple(ids))
 
     @property
     def authorization(self) -> dict[str, str]:
@@ -55,6 +65,11 @@ class Shop:
 
     def post(self, path: str, body: dict[str, object]) -> Request:
         return Request("POST", path, self.authorization | {"Idempotency-Key": FRESH}, json.dumps(body))
+
+
+def bookings_of(shops: Sequence[Shop], **fields: object) -> list[Request]:
+    """Return a booking of each departure of the shops."""
+    return [request for shop in shops for request in shop.bookings(**fields)]
 
 
 def booking_body(departure: str, number: int) -> dict[str, object]:
@@ -99,24 +114,16 @@ class Service:
         alone = [] if worker else ["--no-worker"]
         return [str(BOOKING), "serve", "--host", HOST, "--port", str(port), *alone, *workers]
 
-    def open_shops(self, number: int, departures: int, *, seats: int = SEATS, urls: Sequence[str] = ()) -> list[Shop]:
-        """Make organizations with departures, and in each an endpoint for its bookings at each of the addresses."""
-        shops = [self._open_shop(departures, seats) for _ in range(number)]
-        types: dict[str, object] = {"event_types": ["booking.created", "booking.confirmed"]}
-        endpoints = [shop.post("/api/v1/webhooks", types | {"url": url}) for shop in shops for url in urls]
-        if endpoints:
-            with self.serve() as server:
-                answers(server, endpoints)
-        return shops
+    def open_shops(self, number: int, departures: int, *, urls: Sequence[str] = ()) -> list[Shop]:
+        """Make that many organizations."""
+        return [self.open_shop(departures, urls=urls) for _ in range(number)]
 
-    def _open_shop(self, departures: int, seats: int) -> Shop:
+    def open_shop(self, departures: int, *, seats: int = SEATS, urls: Sequence[str] = ()) -> Shop:
+        """Make an organization with departures, and an endpoint for its bookings at each of the addresses."""
         with new_world(self.database_url, staff_email=None) as world:
-            experience = world.experience()
-            ids = (
-                world.departure(experience, seats=seats, starts_at=FIRST_DEPARTURE + number * STEP)
-                for number in range(departures)
-            )
-            return Shop(world.org, world.key(), tuple(ids))
+            for url in urls:
+                Hooks(world).endpoint(EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED, url=url)
+            return Shop.of(world, departures, seats)
 
 
 def answers(server: Server, requests: Sequence[Request]) -> list[Any]:

@@ -20,6 +20,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from bench.floors import DATABASE
+
 NUMBERED = {"booking_number": 1, "sequence": 2, "event_sequence": 2}
 """Columns with dense numbers, and the step for one booking."""
 BATCH = 32
@@ -92,7 +94,7 @@ def _insert(table: str, row: dict[str, Any]) -> str:
 
 
 def opened(path: str) -> sqlite3.Connection:
-    """Open a database whose transactions begin and end by statements, for any thread."""
+    """Open a database, for any thread; transactions begin and end by statements."""
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     for pragma in PRAGMAS:
         database.execute(f"PRAGMA {pragma}")
@@ -101,7 +103,7 @@ def opened(path: str) -> sqlite3.Connection:
 
 def book() -> Starlette:
     """Create the application. Its response is the body of an event of the pattern, which contains the booking."""
-    pattern = Pattern(opened(os.environ["BENCH_SQLITE"]))
+    pattern = Pattern(opened(os.environ[DATABASE]))
     waiting: asyncio.Queue[tuple[str, asyncio.Future[None]]] = asyncio.Queue()
 
     async def create(request: Request) -> Response:
@@ -127,4 +129,4 @@ def book() -> Starlette:
         yield
         writing.cancel()
 
-    return Starlette(routes=[Route("/bookings", create, methods=["POST"])], lifespan=lifespan)
+    return Starlette(routes=[Route("/api/v1/bookings", create, methods=["POST"])], lifespan=lifespan)

@@ -1,14 +1,16 @@
 """The load client sends as its plan says, and the sink counts what arrives."""
 
 import asyncio
+import multiprocessing
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from bench import sink
-from bench.load import FRESH, Plan, Request, drive, factories
-from bench.processes import Server
+from bench.load import FRESH, Plan, Request, drive, factories, sending
+from bench.processes import Server, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +51,13 @@ def test_an_open_loop_sends_at_its_rate(server: Server) -> None:
     plan = Plan(server.port, [Request("POST", "/", body="{}")], 4, 0.0, 0.2, rate=100.0)
     result = asyncio.run(drive(plan))
     assert 10 <= sum(result.statuses.values()) <= 20
+
+
+@pytest.mark.exhaustive
+def test_a_crowd_in_another_process_ends_with_its_block(server: Server) -> None:
+    plan = Plan(server.port, [Request("POST", "/", body="{}")], 2, 0.0, 60.0)
+    with sending(replace(plan, max_requests=5)) as result:
+        assert result().statuses == {"204": 5}
+    with sending(plan):
+        wait_for(lambda: sink.counted(server)["count"], "the crowd")
+    assert not multiprocessing.active_children()

@@ -1,14 +1,18 @@
 """The report of the bench compares our side with its floor, round by round."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from bench.load import Result
 from bench.measure import RATE, Entry, Goal, Meter, Outcome, Reading
+from bench.processes import Server
 from bench.report import as_json
 
 
 def outcome(goal: Goal, ours: list[float], floor: list[float]) -> Outcome:
-    entry = Entry("entry", "GET /", "floor", (goal,), lambda stage, stack: {})
+    entry = Entry("entry", "GET /", (goal,), lambda stage, stack: {})
     sides = {"service": ours, "floor": floor}
     return Outcome(entry, {side: [Reading({RATE: value}) for value in values] for side, values in sides.items()})
 
@@ -30,7 +34,8 @@ def test_a_least_ratio_is_met_from_its_limit_on() -> None:
 
 
 def test_a_status_that_is_no_answer_is_a_failure() -> None:
-    reading = Meter(None, None).reading(Result(1, 1, 1, 1, 3, {"200": 2, "503": 1}, 0.3), frozenset({"200"}))
+    server = Server(os.getpid(), 0, Path())
+    reading = Meter(server).reading(Result(1, 1, 1, 1, 3, {"200": 2, "503": 1}, 0.3), frozenset({"200"}))
     assert reading.failures == ["1 × 503"]
     assert reading.figures["client µs"] == pytest.approx(100_000)
 
