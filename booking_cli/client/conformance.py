@@ -60,6 +60,11 @@ class Outcome:
 
 
 CHECKS: list[ContractCheck] = []
+_NO_SANDBOX = {
+    401: "The key is not accepted",
+    403: "The organization may not use the API",
+    409: "The organization of the key is not a sandbox",
+}
 
 
 def check(section: str, sentence: str) -> Callable[[Callable[["Probe"], None]], Callable[["Probe"], None]]:
@@ -84,7 +89,7 @@ def examine(client: httpx.Client, api_key: str) -> Iterator[Outcome]:
     probe = Probe(client, api_key)
     answer = probe.call("GET", "/sandbox/clock")
     if answer.status_code != 200:
-        raise Missing(f"GET /sandbox/clock answered {answer.status_code}: the checks need the key of a sandbox")
+        raise Missing(_NO_SANDBOX.get(answer.status_code, f"GET /sandbox/clock answered {answer.status_code}"))
     for contract_check in CHECKS:
         try:
             contract_check.run(probe)
@@ -131,10 +136,16 @@ class Probe:
         return self.call("POST", path, body, idempotency_key=key or new_key())
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return the shared resource of that name, made by its first use."""
+        """Return the shared resource of that name, made by its first use. If that failed, it fails again in the same
+        way: nothing more is made."""
         if name not in self.resources:
-            self.resources[name] = make()
-        return self.resources[name]
+            try:
+                self.resources[name] = make()
+            except (Deviation, Missing) as failure:
+                self.resources[name] = failure
+        if isinstance(resource := self.resources[name], Exception):
+            raise resource
+        return resource
 
     def me(self) -> Any:
         return self.once("me", lambda: self.get("/me"))

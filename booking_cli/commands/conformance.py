@@ -43,10 +43,11 @@ def conformance(cli: Cli) -> int:
                 for outcome in examine(client, api_key)
             ]
         except Missing as missing:
-            raise CliError(f"{missing}.", code="not_a_sandbox", hint="booking orgs create --sandbox") from None
+            hint = "it needs the key of a sandbox: booking sandbox serve, or booking orgs create --sandbox"
+            raise CliError(f"{missing}.", code="not_a_sandbox", hint=hint) from None
         except httpx.TransportError as error:
             raise CliError(f"{base_url} cannot be reached: {error}.", ExitCode.NETWORK, code="network_error") from None
-    cli.render.many(outcomes, COLUMNS)
+    cli.render.many(outcomes, COLUMNS, wrapped=("check", "reason"))
     count = Counter(str(outcome["status"]) for outcome in outcomes)
-    cli.render.note(f"{count['kept']} checks kept, {count['broken']} broken, {count['skipped']} skipped")
+    cli.render.note(f"checks: {count['kept']} kept, {count['broken']} broken, {count['skipped']} skipped")
     return ExitCode.FAILED if count["broken"] else ExitCode.OK

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from support.api.api import Api
+from support.api.refusals import nothing_changes
 from support.world.world import DAY, NOON
 
 from booking_cli.client.conformance import CHECKS, Missing, Outcome, examine
@@ -59,8 +60,13 @@ def test_the_service_keeps_the_whole_contract(shop: Api) -> None:
 
 
 def test_only_a_sandbox_is_examined(api: Api) -> None:
-    with pytest.raises(Missing, match="the key of a sandbox"):
+    with nothing_changes(api.world), pytest.raises(Missing, match="The organization of the key is not a sandbox"):
         outcomes(api)
+
+
+def test_a_key_that_is_not_accepted_is_named(shop: Api) -> None:
+    with pytest.raises(Missing, match="The key is not accepted"):
+        outcomes(Api(shop.client, shop.world, "svc_unknown"))
 
 
 def test_a_check_whose_scope_is_missing_is_skipped(shop: Api) -> None:
@@ -183,6 +189,18 @@ DEVIATIONS: dict[str, Change] = {
         "/events", lambda page: [event.pop("resource_id") for event in page.get("data", ())]
     ),
 }
+
+
+def test_at_least_thirty_deviations_are_planted() -> None:
+    assert len(DEVIATIONS) >= 30
+
+
+def test_a_failure_that_checks_share_makes_one_booking(shop: Api) -> None:
+    before = len(shop.get("/bookings").json()["data"])
+    broken = [one for one in outcomes(shop, status("/bookings$", 201, 200)) if one.status == "broken"]
+    shared = [one for one in broken if one.reason == "the status of POST /api/v1/bookings is 200 and not 201"]
+    assert len(shared) > 2
+    assert len(shop.get("/bookings", limit=100).json()["data"]) - before < len(shared)
 
 
 @pytest.mark.one_database

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.serving.commands import Booking, Environment, Process
+from support.serving.commands import Booking, Environment, OnTerminal, Process
 from support.serving.demo import call
 from support.serving.serving import read_until
 from support.world.world import World
@@ -38,7 +38,7 @@ def served(process: Process, environment: Environment) -> Iterator[Served]:
 
 @pytest.mark.exhaustive
 def test_a_sandbox_that_is_served_keeps_the_contract(
-    served: Served, booking: Booking, environment: Environment
+    served: Served, booking: Booking, environment: Environment, terminal: OnTerminal
 ) -> None:
     for name, value in served[1]["environment"].items():
         environment(name, value)
@@ -46,6 +46,9 @@ def test_a_sandbox_that_is_served_keeps_the_contract(
     outcomes = result.json["data"]
     assert (result.code, {outcome["status"] for outcome in outcomes}) == (0, {"kept"})
     assert len(outcomes) == len(CHECKS)
+    code, screen = terminal("conformance")
+    assert (code, f"checks: {len(CHECKS)} kept, 0 broken, 0 skipped" in screen) == (0, True)
+    assert "Events are listed newest first" in screen
 
 
 def test_only_a_sandbox_is_checked_for_conformance(shop: World, booking: Booking) -> None:
