@@ -89,6 +89,7 @@ def everything_happens(ops: Operations, api: Api) -> None:
     ops.cancel_under_minimum()
 
 
+@pytest.mark.one_database
 def test_every_type_source_and_reason_comes_about_with_its_fields(ops: Operations, api: Api) -> None:
     everything_happens(ops, api)
     events = ops.events()
@@ -107,6 +108,7 @@ def test_every_type_source_and_reason_comes_about_with_its_fields(ops: Operation
     assert ops.world.examine() == []
 
 
+@pytest.mark.one_database
 def test_the_feed_and_the_deliveries_say_the_same_in_the_same_bytes(ops: Operations, api: Api) -> None:
     """A `ping` comes from the test of its endpoint, and from nowhere else."""
     hooks = Hooks(ops.world)

@@ -124,6 +124,7 @@ def test_each_cancellation_is_refunded_once_though_the_worker_dies_again_and_aga
 # The command itself ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive(but="sqlite")
 def test_the_worker_command_refunds_through_stripe(shop: Shop, tmp_path: Path) -> None:
     made = [shop.sell(number) for number in range(3)]
     url = shop.world.database.url.render_as_string(hide_password=False)

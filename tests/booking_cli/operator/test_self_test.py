@@ -128,6 +128,7 @@ def test_a_delivery_that_does_not_come_fails_the_self_test(booking: Booking, mon
     assert "webhooks may be sent to private addresses: 127.0.0.0/8" in result.err, "-v shows the log"
 
 
+@pytest.mark.exhaustive(but="step failed")
 @pytest.mark.usefixtures("copied_schema")
 @pytest.mark.parametrize(
     ("raised", "shown"),
