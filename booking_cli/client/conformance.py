@@ -425,15 +425,6 @@ def a_key_of_another_body_is_refused(probe: Probe) -> None:
     refused(probe.post("/bookings", order | {"note": "other"}, key), 422, "idempotency_key_reused")
 
 
-@check("8 Limits", "An `Idempotency-Key` has 8 to 200 characters")
-def a_key_has_8_to_200_characters(probe: Probe) -> None:
-    for length, status in ((7, 400), (8, 201), (200, 201), (201, 400)):
-        answer = probe.post("/bookings", probe.order(), uuid.uuid4().hex[:8].ljust(length, "k")[:length])
-        expect(answer.status_code, status, f"the status with a key of {length} characters")
-        if status == 201:
-            read(probe.post(f"/bookings/{answer.json()['id']}/cancel", {}), 200)
-
-
 # 5. Authentication ---------------------------------------------------------------------------------------------------
 
 
@@ -511,13 +502,22 @@ def a_secret_is_shown_once(probe: Probe) -> None:
     refused(probe.call("GET", f"/webhooks/{created['id']}"), 404, "not_found")
 
 
-# 7. Errors and 9. Versions -------------------------------------------------------------------------------------------
+# 7. Errors, 8. Limits and 9. Versions --------------------------------------------------------------------------------
 
 
 @check("7 Errors", "A malformed body answers 400 `validation_failed`, and an unknown path 404 `not_found`")
 def bodies_that_are_no_json_are_refused(probe: Probe) -> None:
     refused(probe.call("POST", "/bookings", b"{", idempotency_key=new_key()), 400, "validation_failed")
     refused(probe.call("GET", "/no-such-path"), 404, "not_found")
+
+
+@check("8 Limits", "An `Idempotency-Key` has 8 to 200 characters")
+def a_key_has_8_to_200_characters(probe: Probe) -> None:
+    for length, status in ((7, 400), (8, 201), (200, 201), (201, 400)):
+        answer = probe.post("/bookings", probe.order(), uuid.uuid4().hex[:8].ljust(length, "k")[:length])
+        expect(answer.status_code, status, f"the status with a key of {length} characters")
+        if status == 201:
+            read(probe.post(f"/bookings/{answer.json()['id']}/cancel", {}), 200)
 
 
 @check("9 Versions", "Responses have no `Deprecation` or `Sunset` header; a wrong method answers 405 with `Allow`")
