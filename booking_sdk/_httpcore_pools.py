@@ -5,7 +5,7 @@ a pool: an attempt ends in time whatever arrives, since httpcore's timeouts rest
 cancelled calls leaves a client that works, since the pool loses a place when a request is cancelled at certain points
 (encode/httpcore#1093); and a closed event loop leaves no socket open. `tests/booking_sdk/test_attempts.py` fails
 without this module. The metadata allows the releases of httpcore that have the attributes, and
-`tests/booking_sdk/test_httpcore_pools.py` names the one that a newer release lacks. For a transport without them, such
+`tests/architecture/test_private_parts.py` names the one that a newer release lacks. For a transport without them, such
 as a mock or another library's, these functions do nothing.
 """
 

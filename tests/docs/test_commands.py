@@ -1,7 +1,4 @@
-"""Commands of the pages that no test can run exist, and name units and services that exist.
-
-`tests/booking_cli/test_guides.py` runs the other commands as printed.
-"""
+"""Commands of the pages exist, units and services too, and the picture of the README is the output of its commands."""
 
 import re
 from collections.abc import Iterator
@@ -15,6 +12,7 @@ from support.databases import databases
 from support.serving.commands import leaves
 
 from booking_core.base.settings import Settings
+from docsite import terminal
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*pages.pages(), "../README.md"]
@@ -93,3 +91,29 @@ def test_sql_for_psql_runs(postgres_server: str) -> None:
     runnable = {text for text in texts if not any(name in text for name in _OF_SERVERS)}
     assert len(runnable) >= 3
     databases.run(postgres_server, *runnable)
+
+
+# The picture ---------------------------------------------------------------------------------------------------------
+
+
+_VARYING = (
+    (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID"),
+    (r"[0-9a-f]{8}…", "ID…"),
+    (r"req_[0-9a-f]+", "REQUEST"),
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+]\d\d:\d\d", "TIME"),
+    (r"\d{4}-\d\d-\d\d&#160;\d\d:\d\d", "TIME"),
+    (r"\d+(&#160;)+(?=confirmed)", "NUMBER "),
+)
+"""Differs in each run of the commands: ids, times, and the number of a booking."""
+
+
+def compared(svg: str) -> list[str]:
+    """Return the lines of a picture without the parts that differ in each run."""
+    for pattern, name in _VARYING:
+        svg = re.sub(pattern, name, svg)
+    return svg.splitlines()
+
+
+@pytest.mark.exhaustive
+def test_the_picture_is_the_output_of_the_commands() -> None:
+    assert compared(terminal.PICTURE.read_text(encoding="utf-8")) == compared(terminal.picture())

@@ -1,23 +1,29 @@
 """The pages agree with the code: their Python runs against the fake, their diagrams have the states of the models."""
 
 import ast
+import inspect
 import json
 import re
 from collections.abc import Iterator
 from enum import StrEnum
+from inspect import signature
 from typing import Any
 
 import httpx
 import pytest
 from support import pages
 from support.api.endpoints import taking_a_key
+from support.world.world import DAY, NOON, World
 
 import booking_sdk
+from booking_core.db import paging, statements, unit_of_work
+from booking_core.db.engine import Database
 from booking_core.models.bookings import BookingStatus
 from booking_core.models.gift_cards import GiftCardStatus
 from booking_core.models.webhooks import DeliveryStatus, EndpointStatus
 from booking_core.payments.refund_states import RefundStatus
 from booking_sdk.testing import FakeBookingAPI, make_event
+from scripts import capacity
 from webhook_verify import generate_secret
 from webhook_verify.testing import signed_request
 
@@ -30,7 +36,7 @@ SHELL_PAGES = {
 }
 """Pages whose shell blocks the tests of the command line run (test_guides.py)."""
 SQL_PAGE = "design/sql.md"
-"""The page whose Python is run on the databases (test_sql_page.py)."""
+"""The page whose Python is run on the databases."""
 
 
 @pytest.fixture
@@ -171,3 +177,98 @@ def test_every_diagram_is_shown_by_a_page() -> None:
     text = "".join((pages.DOCS / page).read_text(encoding="utf-8") for page in pages.pages())
     for drawing in (pages.DOCS / "diagrams").iterdir():
         assert f"<!-- diagram: {drawing.stem} -->" in text
+
+
+# Capacity ------------------------------------------------------------------------------------------------------------
+
+
+COSTS = {
+    "postgresql": {
+        name: {"server_us": 1000, "database_us": 100, "wal_bytes": 10_000, "row_bytes": 5_000}
+        for name in (capacity.BOOKING, capacity.DELIVERY, capacity.POLL, *capacity.MIX)
+    }
+}
+
+
+def test_the_tables_of_the_page_are_those_of_the_costs() -> None:
+    page = capacity.PAGE.read_text(encoding="utf-8")
+    assert capacity.written(page) == page
+
+
+def test_the_needs_of_a_year_are_rates_times_costs() -> None:
+    bookings = 100_000 * 1_000 / 365 * 3 * 0.08 / 3600
+    rates = capacity.rates(100_000)
+    assert rates[capacity.BOOKING] == pytest.approx(bookings)
+    assert sum(rates[name] for name in capacity.MIX) == pytest.approx(30 * bookings)
+    assert (rates[capacity.DELIVERY], rates[capacity.POLL]) == pytest.approx((2 * bookings, 1_000))
+    busy = (33 * bookings + 1_000) / 1_000
+    assert capacity.cores(COSTS, 100_000, "server_us") == pytest.approx(busy)
+    assert capacity.cores(COSTS, 100_000, "database_us") == pytest.approx(busy / 10)
+    assert capacity.processes(COSTS, 100_000) == 4
+    assert capacity.processes(COSTS, 10) == 2
+
+
+def test_the_disk_of_a_year_has_a_month_of_deliveries() -> None:
+    assert capacity.disk(COSTS, 1) == pytest.approx(1_000 * 5_000 * (1 + 2 * 30 / 365) + 2_000)
+    assert capacity.wal(COSTS, 1) == pytest.approx(1_000 / 365 * 3 * 30_000)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(10, ""), (2_000, "2.0 kB"), (840_000, "840 kB"), (1_234_000_000, "1.2 GB")]
+)
+def test_a_size_has_its_largest_unit(count: int, text: str) -> None:
+    assert capacity.size(count) == text
+
+
+# SQL -----------------------------------------------------------------------------------------------------------------
+
+
+PAGE = "design/sql.md"
+README = "../booking_core/db/README.md"
+
+
+def test_the_examples_of_the_sql_page_run_on_both_databases(world: World) -> None:
+    experience = world.experience()
+    names: dict[str, Any] = {
+        "organization_id": world.org,
+        "departure_ids": [world.departure(experience, starts_at=NOON + day * DAY) for day in (1, 2, 3)],
+        "caller": world.caller(),
+        "now": world.clock(),
+    }
+    with world.database.writing() as names["tx"]:
+        run_examples(PAGE, names)
+    assert {row[0] for row in names["to_come"]} == set(names["departure_ids"])
+
+
+def run_examples(page: str, names: dict[str, Any]) -> None:
+    for number, block in enumerate(pages.runnable(page, "python"), 1):
+        exec(compile(block, f"{page}, block {number}", "exec"), names)
+
+
+def test_the_examples_of_the_readme_run_on_both_databases(world: World) -> None:
+    departure_id = world.departure(world.experience(), seats=12)
+    names = {"database": world.database, "organization_id": world.org, "departure_id": departure_id}
+    run_examples(README, names)
+    assert world.database.read(names["seats_taken"]) == 8
+
+
+def test_the_readme_names_every_way_to_open_a_transaction() -> None:
+    methods = inspect.getmembers(Database, inspect.isfunction)
+    verbs = {name for name, method in methods if name[0] != "_" and {"fn", "fns"} & {*signature(method).parameters}}
+    assert "write_once" in verbs
+    text = (pages.DOCS / README).read_text(encoding="utf-8")
+    assert {verb for verb in verbs if f"`database.{verb}(" not in text} == set()
+
+
+def test_the_page_shows_every_dialect_helper() -> None:
+    shown = (pages.DOCS / PAGE).read_text(encoding="utf-8")
+    helpers = {
+        name
+        for name, value in vars(statements).items()
+        if not name.startswith("__")  # Python 3.14 gives every annotated module an `__annotate__`
+        and getattr(value, "__module__", "") == statements.__name__
+        and hasattr(value, "__name__")
+    }
+    helpers -= {"Compiled", "_SqliteCompiler", "_SqliteDialect"}
+    helpers |= {each.__name__ for each in (unit_of_work.Update, unit_of_work.InsertFromSelect, paging.KeysetList)}
+    assert {name for name in helpers if f"`{name}`" not in shown} == set()

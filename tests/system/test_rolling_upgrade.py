@@ -17,14 +17,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.engine import make_url
 from support.api.api import booking_body
 from support.databases import databases
 from support.serving.balancer import balanced
-from support.serving.releases import COLUMN, INDEX, TABLE, PreviousRelease, newer_release, running_release
+from support.serving.releases import (
+    COLUMN,
+    INDEX,
+    TABLE,
+    PreviousRelease,
+    newer_release,
+    previous_release,
+    running_release,
+)
 from support.serving.servers import Answer, Line, Server, lines
 from support.world.world import SECRET
 
-from booking_core.db import migrate
+from booking_core.db import migrate, revisions
 
 pytestmark = pytest.mark.exhaustive
 
@@ -183,3 +192,45 @@ def test_no_booking_is_lost_while_a_deployment_is_upgraded(
         assert connection.execute(_BOOKED, (log.booked,)).fetchone() == (len(log.booked),)
         assert connection.execute("SELECT count(*) FROM bookings").fetchone() == (len(log.booked),)
     assert set(log.refusals) <= {(503, True)}
+
+
+# The previous release ------------------------------------------------------------------------------------------------
+
+
+SUITE = ("tests/contract/test_bookings.py", "tests/contract/test_webhooks.py", "tests/contract/test_lists.py")
+CHOSEN = "postgresql and (not test_lists or events) and not 20_000 and not pages_of_one"
+"""The contract of bookings, webhooks and the feed, without the tests of many rows. SQLite has one process, which
+upgrades its file before it serves it."""
+PLUGIN = '''
+import psycopg
+from sqlalchemy.engine import make_url
+from booking_core.db import migrate
+
+def copy_upgraded(url, *_):
+    """Make the database a copy of the one that the newer release has upgraded."""
+    name = make_url(url).database
+    with psycopg.connect("{server}", autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {{name}}")
+        connection.execute(f"CREATE DATABASE {{name}} TEMPLATE {template}")
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("{head}",)]
+
+migrate.upgrade = copy_upgraded
+'''
+
+
+def test_the_suite_of_the_previous_release_passes_on_a_newer_schema(
+    new_database_url: Callable[[str], str], postgres_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newer schema is this release's schema with the additive revisions of the test."""
+    (previous_folder := tmp_path / "previous").mkdir()
+    (newer_folder := tmp_path / "newer").mkdir()
+    previous, url = previous_release(previous_folder), new_database_url("postgresql")
+    newer_release(newer_folder, monkeypatch)(COLUMN, INDEX, TABLE)
+    migrate.upgrade(url)
+    text = PLUGIN.format(server=postgres_server, template=make_url(url).database, head=revisions.head())
+    (previous_folder / "newer_schema.py").write_text(text)
+    options = ("-p", "newer_schema", "-p", "no:cacheprovider", "-q", "-x", "-k", CHOSEN)
+    done = previous.run("-m", "pytest", *options, *SUITE, BOOKING_TEST_DATABASE_URL=postgres_server)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert int(done.stdout.rpartition(" passed")[0].split()[-1]) > 60, done.stdout[-500:]

@@ -1,3 +1,5 @@
+"""The package's helpers for tests of a receiver, and its pytest fixtures."""
+
 from __future__ import annotations
 
 import json
@@ -6,6 +8,7 @@ from typing import Any
 import pytest
 
 from webhook_verify import WebhookVerificationError, parse_header, verify
+from webhook_verify.pytest import signed_webhook, webhook_secret
 from webhook_verify.testing import make_event, signed_request, stale, tampered
 
 
@@ -68,3 +71,18 @@ def test_a_tampered_or_stale_request_is_refused(secret: str) -> None:
     assert json.loads(tampered(make_event(), secret)[1])["tampered"] is True
     assert reason(stale(make_event(), secret), secret) == "timestamp_too_old"
     assert reason(stale(make_event(), secret, age=-3600), secret) == "timestamp_too_new"
+
+
+# Fixtures of pytest --------------------------------------------------------------------------------------------------
+
+
+__all__ = ["signed_webhook", "webhook_secret"]
+
+
+def test_the_fixture_makes_deliveries_signed_with_the_secret_of_the_test(
+    signed_webhook: Any, webhook_secret: str
+) -> None:
+    headers, body = signed_webhook("booking.cancelled", data={"reason": "customer"})
+    delivery = verify(body, headers, webhook_secret)
+    assert delivery.event_type == "booking.cancelled"
+    assert delivery.json()["data"] == {"reason": "customer"}

@@ -1,23 +1,32 @@
-"""`booking sandbox`: a service from nothing, whose clock and mails its commands reach."""
+"""`booking sandbox` and `booking demo`: a service from nothing, whose clock, mails and printed calls work."""
 
+import contextlib
 import json
 import os
+import re
 import signal
+import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import select
 from support.serving.commands import Booking, Environment, OnTerminal, Process
-from support.serving.demo import call
+from support.serving.demo import call, exported, small
+from support.serving.servers import free_port
 from support.serving.serving import read_until
 from support.world.world import World
 
 from booking_cli.client.conformance import CHECKS
 from booking_cli.framework.exit_codes import ExitCode
-from booking_cli.operator import sandbox_service
+from booking_cli.operator import demo_organizations, sandbox_service
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.db.statements import Statement
 
 Served = tuple[subprocess.Popen[str], dict[str, Any]]
 
@@ -114,3 +123,108 @@ def test_no_setting_of_the_environment_reaches_the_sandbox(monkeypatch: pytest.M
     sandbox_service._set_environment(tmp_path / "sandbox.db", 9000)
     left = {name.removeprefix("BOOKING_") for name in os.environ if name.startswith("BOOKING_")}
     assert left == {"DATABASE_URL", "PUBLIC_URL", "RATE_LIMIT", "WEBHOOK_ALLOW_HTTP", "WEBHOOK_ALLOW_CIDRS"}
+
+
+# The demo ------------------------------------------------------------------------------------------------------------
+
+
+SET_BY_THE_DEMO = ("DATABASE_URL", "PUBLIC_URL", "WEBHOOK_ALLOW_HTTP", "WEBHOOK_ALLOW_CIDRS")
+
+
+def do_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the demo end before it serves, and take its settings back after the test."""
+    for name in SET_BY_THE_DEMO:
+        monkeypatch.setenv(f"BOOKING_{name}", os.environ.get(f"BOOKING_{name}", ""))
+    monkeypatch.setattr("booking_cli.operator.service.run_server", lambda settings, **address: 0)
+
+
+def play(started: subprocess.Popen[str]) -> tuple[str, list[tuple[int, Any]]]:
+    """Return the demo's output and the responses to its calls, and stop it."""
+    try:
+        logged = read_until(started.stderr, "Uvicorn running on")
+        printed = "".join(read_until(started.stdout, "curl -s"))
+        assert "curl" in printed, logged
+        variables = exported(printed)
+        answers = [call(Template(line).substitute(variables)) for line in printed.splitlines() if "curl -s" in line]
+        started.send_signal(signal.SIGINT)
+        started.stderr.read()
+        assert started.wait() == 0
+        return printed + started.stdout.read(), answers
+    finally:
+        started.kill()
+        started.communicate()
+
+
+@pytest.mark.exhaustive
+def test_the_demo_serves_what_it_printed_and_again_on_the_next_run(new_process: Process, process: Process) -> None:
+    printed, answers = play(new_process("demo", "--port", str(free_port())))
+    exports = exported(printed)
+    assert exports["BOOKING_DATABASE_URL"] == f"sqlite:///{Path('.demo/booking.db').absolute()}"
+    assert exports["BOOKING_BASE_URL"].startswith("http://127.0.0.1:")
+    assert printed.count(exports["BOOKING_API_KEY"]) == 1
+    assert "\nbooking demo --once " in printed
+    assert f"{exports['BOOKING_BASE_URL']}/manage/" in printed, "the page of a guest"
+    assert all(len(line) <= 80 for line in printed.splitlines() if not line.startswith(("export", "  ")))
+    assert [(status, answer["organization"]["slug"]) for status, answer in answers] == [(200, "fjord-tours")]
+    key = Path(".demo/key")
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert key.read_text().strip() == exports["BOOKING_API_KEY"]
+    again, answers = play(process("demo", "--port", str(free_port())))
+    assert exported(again)["BOOKING_API_KEY"] == exports["BOOKING_API_KEY"]
+    assert [status for status, _ in answers] == [200]
+
+
+def test_a_catalogue_of_ones_own_is_served(
+    stored_on_both: Booking, process: Process, tmp_path: Path, environment: Environment
+) -> None:
+    file = tmp_path / "own.json"
+    file.write_text(json.dumps(small("own-tour", "CLP")))
+    printed, answers = play(process("demo", "--catalog", str(file), "--port", str(free_port())))
+    assert "An API key of demo " in printed
+    ((status, answer),) = answers
+    assert (status, answer["organization"]["default_currency"]) == (200, "CLP")
+
+
+def test_the_demo_is_an_object_in_json(booking: Booking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    do_not_serve(monkeypatch)
+    file = tmp_path / "own.json"
+    file.write_text(json.dumps(small("own-tour", "NOK")))
+    shown = booking("demo", "--catalog", str(file), "--port", str(free_port()), "-o", "json").json
+    assert shown["organizations"] == ["demo"]
+    assert re.fullmatch(r"svc_[0-9A-Za-z]{40}", shown["key"])
+    assert shown["booking"]["guests"] == [{"tier_id": "standard", "count": 1}]
+    assert shown["environment"]["BOOKING_API_KEY"] == shown["key"]
+
+
+@pytest.mark.exhaustive(but="sqlite")
+def test_the_demo_has_every_delivery_state_and_only_dead_ones_are_findings(
+    stored_on_both: Booking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    do_not_serve(monkeypatch)
+    assert stored_on_both("demo", "--port", str(free_port())).code == 0
+    with contextlib.closing(Database(os.environ["BOOKING_DATABASE_URL"])) as database, database.reading() as tx:
+        found = tx.all(Statement(select(tables.deliveries.c.status, tables.deliveries.c.attempt_count)))
+        endpoints = tx.all(Statement(select(tables.webhook_endpoints.c.status, tables.webhook_endpoints.c.url)))
+    assert {("succeeded", 1), ("queued", 1), ("dead", 6)} <= {tuple(each) for each in found}
+    assert {each[0] for each in endpoints} == {"enabled", "disabled"}
+    assert all(each[1].startswith("http://localhost:") for each in endpoints)
+    findings = stored_on_both("doctor", "-o", "json")
+    assert (findings.code, {each["kind"] for each in findings.json["data"]}) == (13, {"needs_person"})
+
+
+def test_a_bad_catalogue_leaves_no_organization(
+    booking: Booking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    do_not_serve(monkeypatch)
+    file = tmp_path / "own.json"
+    file.write_text('{"experiences": [{"slug": "x"}]}')
+    refused = booking("demo", "--catalog", str(file), "--port", str(free_port()), "-o", "json")
+    assert refused.code == 8
+    assert booking("orgs", "list", "--json").json["data"] == []
+
+
+def test_without_the_examples_a_catalogue_is_asked_for(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = [each._replace(catalogue=Path("nowhere.json")) for each in demo_organizations.ORGANIZATIONS]
+    monkeypatch.setattr(demo_organizations, "ORGANIZATIONS", missing)
+    refused = booking("demo", "--port", str(free_port()), "-o", "json")
+    assert (refused.code, refused.error["hint"]) == (2, "booking demo --catalog FILE")

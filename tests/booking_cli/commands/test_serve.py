@@ -1,31 +1,36 @@
-"""`booking serve`: its refusals before it starts, and its service."""
+"""`booking serve` and `booking worker` as processes: start, refusals, end, and clients as no HTTP library would be."""
 
 import json
 import logging
+import os
 import re
 import resource
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
+from support.api.connections import Response, parsed
 from support.receivers.receivers import wait_until
 from support.serving.commands import Booking, Environment, Process
 from support.serving.servers import free_port
-from support.serving.serving import serving
+from support.serving.serving import read_until, serving, started
 from support.world.world import SECRET
 
-from booking_cli.operator import service, storage
+from booking_cli.operator import logs, service, storage
 from booking_cli.operator.logs import JsonLines
-from booking_cli.operator.service import METRICS, raise_open_files_limit
+from booking_cli.operator.service import METRICS, lock_sqlite, raise_open_files_limit
 from booking_core.base.settings import Settings
 from booking_server.app import create_app
 
@@ -260,3 +265,120 @@ def test_a_process_that_serves_may_have_many_sockets_open() -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert raised == (65_536 if hard < 0 else min(65_536, hard), hard)
+
+
+# Clients with odd bytes ----------------------------------------------------------------------------------------------
+
+
+GET = b"GET /api/v1/me HTTP/1.1\r\nHost: x\r\n"
+POST = b"POST /api/v1/bookings HTTP/1.1\r\nHost: x\r\n"
+CHUNK = b"ffff\r\n" + b"a" * 0xFFFF + b"\r\n"
+MIB = 1024 * 1024
+PATIENCE_S = 60
+
+Address = tuple[str, int]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("served")
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[Address]:
+    """Return the base URL of a service of this module."""
+    with serving(started(folder, "serve", "--port", "0", "--no-worker", BOOKING_RATE_LIMIT="off")) as (url, _):
+        host, _, port = url.removeprefix("http://").partition(":")
+        yield host, int(port)
+
+
+def connected(address: Address) -> Any:
+    return closing(socket.create_connection(address, timeout=PATIENCE_S))
+
+
+def received(client: socket.socket) -> bytes:
+    """Return everything until the service closes the connection."""
+    return b"".join(iter(lambda: client.recv(65_536), b""))
+
+
+def answers(address: Address, *pieces: bytes) -> list[Response]:
+    """Return every response until the service closes the connection."""
+    with connected(address) as client:
+        for piece in pieces:
+            client.sendall(piece)
+        return list(parsed(received(client)))
+
+
+def test_a_head_of_50_mib_is_refused_after_its_first_64_kib(address: Address) -> None:
+    """The service once read all of it, for fourteen seconds, and did nothing else meanwhile."""
+    with connected(address) as client:
+        client.sendall(GET + b"X: " + b"a" * 65_536)
+        (response,) = parsed(received(client))
+        assert (response.status, response.json()["code"]) == (431, "headers_too_large")
+        sent = 0
+        try:
+            for _ in range(50):
+                client.sendall(b"a" * MIB)
+                sent += 1
+        except OSError:
+            pass  # cut: it stops reading bytes that it will not use
+    (response,) = answers(address, GET + b"Connection: close\r\n\r\n")
+    assert response.status == 401
+
+
+def test_clients_that_say_nothing_or_little_keep_nobody_from_being_served(address: Address) -> None:
+    slow = [socket.create_connection(address, timeout=PATIENCE_S) for _ in range(300)]
+    try:
+        for number, client in enumerate(slow):
+            client.sendall((b"", b"G", GET, POST + b"Content-Length: 9\r\n\r\n{")[number % 4])
+        for _ in range(20):
+            (response,) = answers(address, GET + b"Connection: close\r\n\r\n")
+            assert response.status == 401
+    finally:
+        for client in slow:
+            client.close()
+
+
+# The worker ----------------------------------------------------------------------------------------------------------
+
+
+def test_it_works_until_it_is_stopped(stored_on_both: Booking, new_process: Process) -> None:
+    """For example: booking worker."""
+    port = free_port()
+    running = new_process("worker", "--health-port", str(port), stderr=subprocess.STDOUT)
+    read_until(running.stdout, "the worker runs")
+    ready, metrics = (httpx.get(f"http://127.0.0.1:{port}/{path}") for path in ("readyz", "metrics"))
+    assert ready.json()["parts"]["database"] == {"status": "ok"}
+    assert 'booking_worker_turn_age_seconds{loop="mail",process="0"}' in metrics.text
+    running.send_signal(signal.SIGTERM)
+    rest, _ = running.communicate(timeout=60)
+    assert running.returncode == 0
+    assert "the worker stops" in rest
+
+
+def test_beside_the_process_that_serves_an_sqlite_file_it_is_refused(stored: Booking) -> None:
+    path = os.environ["BOOKING_DATABASE_URL"].removeprefix("sqlite:///")
+    with lock_sqlite(Path(path)):
+        assert stored("worker", "-o", "json").refusal == (2, "already_served")
+
+
+@pytest.mark.parametrize("command", [("serve", "--port", "0"), ("worker",)], ids=lambda argv: argv[0])
+def test_a_misspelt_setting_is_a_warning_at_the_start(
+    stored: Booking, environment: Environment, process: Process, command: tuple[str, ...]
+) -> None:
+    environment("BOOKING_RATELIMIT", "1/1")
+    running = process(*command, stderr=subprocess.STDOUT)
+    logged = read_until(running.stdout, "startup complete", "the worker runs")
+    running.send_signal(signal.SIGTERM)
+    running.communicate(timeout=60)
+    (warning,) = [entry for entry in map(json.loads, logged) if entry["level"] == "warning"]
+    assert warning["message"] == "BOOKING_RATELIMIT is not a setting; did you mean BOOKING_RATE_LIMIT?"
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_the_log_warns_once_when_no_mail_can_be_sent(command: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        logs.log_settings(logging.getLogger(f"booking.{command}"), Settings(database_url="postgresql://localhost/x"))
+        logs.log_settings(logging.getLogger(f"booking.{command}"), Settings())
+    (warning,) = (record for record in caplog.records if record.levelname == "WARNING")
+    assert "neither BOOKING_SMTP_URL nor BOOKING_MAIL_DIR is set" in warning.getMessage()

@@ -1,16 +1,30 @@
-"""A customer is one e-mail address: created once, told of once, reused ever after."""
+"""A customer is one e-mail address: created once, told of once, reused ever after, changed and exported by staff."""
 
+import json
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import orjson
 import pytest
+from sqlalchemy import Text
+from support.api.api import Api
+from support.api.refusals import nothing_changes
 from support.serving.threads import together
+from support.world.hooks import Hooks
+from support.world.operations import Operations
 from support.world.world import World
 
 from booking_core import customers
+from booking_core.base.clock import MINUTE
+from booking_core.base.errors import NotFound
+from booking_core.customers import guest_data
+from booking_core.customers.erasures.store import columns
+from booking_core.db import tables
 from booking_core.db.paging import PageRequest
+from booking_core.db.tables import Personal
 from booking_core.models.customers import Customer, CustomerCreate
+from booking_core.models.events import EventType
 from booking_core.models.pages import Order
 from booking_core.records import events
 
@@ -114,3 +128,149 @@ def test_creating_takes_a_look_a_lock_and_a_write(world: World, statements: list
     statements.clear()
     create(world)
     assert len(statements) == 1
+
+
+# Changes -------------------------------------------------------------------------------------------------------------
+
+
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def ada(ops: Operations) -> str:
+    """Ada, who has a booking."""
+    booking = ops.book(ops.world.departure(ops.world.experience()))
+    return str(ops.booking(booking["id"])["customer_id"])
+
+
+def test_only_given_fields_of_the_customer_change_and_none_of_the_bookings(
+    ops: Operations, world: World, ada: str
+) -> None:
+    world.clock.advance(MINUTE)
+    shown = ops.update_customer(ada, name="  Ada King ", email="countess@example.com")
+    row = world.row(tables.customers, ada)
+    assert (shown["name"], shown["email"], shown["phone"]) == ("Ada King", "countess@example.com", "+47 900 00 000")
+    assert (row["name"], row["email_key"], row["updated_at"]) == ("Ada King", "countess@example.com", world.clock())
+    changes = {"name": "Ada Lovelace", "email": "ada@example.com"}
+    assert ops.events()[-1]["data"] == {"object": shown, "changes": changes}
+    assert ops.event_types(ada) == ["customer.created", "customer.updated"]
+    assert ops.noted(None) == ["customer_updated"]
+    (booking,) = world.rows(tables.bookings)
+    assert (booking["guest_name"], booking["guest_email"]) == ("Ada Lovelace", "ada@example.com")
+    assert ops.update_customer(ada, phone="")["phone"] is None
+    assert world.examine() == []
+
+
+def test_equal_values_are_no_change(ops: Operations, world: World, ada: str) -> None:
+    with nothing_changes(world):
+        ops.update_customer(ada)
+        ops.update_customer(ada, name="Ada Lovelace", email="ada@example.com", phone="+47 900 00 000")
+
+
+def test_another_case_of_the_address_is_a_change_of_the_same_customer(ops: Operations, world: World, ada: str) -> None:
+    assert ops.update_customer(ada, email="ADA@example.com")["email"] == "ADA@example.com"
+    assert world.row(tables.customers, ada)["email_key"] == "ada@example.com"
+    assert ops.event_types(ada) == ["customer.created", "customer.updated"]
+
+
+def test_an_address_that_another_customer_has_is_refused(ops: Operations, world: World, ada: str) -> None:
+    ops.book(world.departure(world.experience()), email="grace@example.com")
+    with nothing_changes(world):
+        refusal = ops.refusal(ops.update_customer, ada, email="GRACE@example.com")
+    assert refusal == ("conflict", "email_taken")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"name": "  "}, {"name": "x" * 201}, {"name": "a\nb"}, {"email": "nobody"}, {"email": ""}, {"phone": "1" * 201}],
+)
+def test_a_change_is_validated_like_a_create(ops: Operations, world: World, ada: str, changes: dict[str, Any]) -> None:
+    with nothing_changes(world):
+        assert ops.refusal(ops.update_customer, ada, **changes)[0] == "validation_failed"
+
+
+def test_an_unknown_customer_or_one_of_another_organization_is_not_found(
+    ops: Operations, ada: str, new_world: Callable[..., World]
+) -> None:
+    stranger = Operations(new_world())
+    with nothing_changes(ops.world):
+        assert stranger.refusal(stranger.update_customer, ada, name="Mallory")[0] == "not_found"
+        assert ops.refusal(ops.update_customer, UNKNOWN, name="Nobody")[0] == "not_found"
+
+
+# The data of a guest -------------------------------------------------------------------------------------------------
+
+
+ADA = {"name": "Ada Canary", "email": "Ada@canary.example", "phone": "+47 11111111"}
+EVE = {"name": "Eve Other", "email": "eve@other.example", "phone": None}
+
+
+TABLES = tuple(tables.metadata.tables.values())
+
+
+def export(api: Api, customer_id: str) -> dict[str, Any]:
+    return Operations(api.world).act(lambda tx, actor: guest_data.export(tx, actor, customer_id))
+
+
+def test_an_export_has_all_rows_about_the_guest_and_none_about_another(api: Api) -> None:
+    hooks = Hooks(api.world)
+    hooks.endpoint(EventType.BOOKING_CREATED)
+    departure = api.world.departure(api.world.experience())
+    booked = api.book(departure, customer=ADA, note="Canary note").json()
+    api.book(departure, customer=EVE)
+    api.cancel(booked["id"], reason="Canary reason")
+    hooks.fail(*hooks.claim())
+    customer_id = api.get("/customers", email=ADA["email"]).json()["data"][0]["id"]
+    found = export(api, customer_id)
+    assert found["customer"] == api.get(f"/customers/{customer_id}").json()
+    (booking,) = found["bookings"]
+    assert (booking["guest_email"], booking["note"]) == (ADA["email"], "Canary note")
+    assert booking["cancel_note"] == "Canary reason"
+    types = ["customer.created", "booking.created", "booking.confirmed", "booking.cancelled"]
+    assert [each["type"] for each in found["events"]] == types
+    assert [each["kind"] for each in found["timeline"]][:1] == ["booking_created"]
+    assert [each["response_excerpt"] for each in found["delivery_attempts"]] == ["said"]
+    text = json.dumps(found)
+    assert "eve@other.example" not in text
+    assert "manage/" not in text
+
+
+def test_gift_cards_without_their_codes_and_their_mails_are_found_by_address(api: Api) -> None:
+    world, now = api.world, api.world.clock()
+    customer = api.post("/customers", {"email": ADA["email"], "name": ADA["name"]}).json()
+    for number, address in enumerate(("ada@CANARY.example", "eve@other.example")):
+        Operations(world).issue(500, recipient_email=address)
+        mail = {"effect_key": f"gift_card_mail:{number}", "kind": "gift_card_mail", "recipient": address}
+        sent = {"message_id": f"{number}@x", "message": "", "status": "sent", "sent_at": now, "completed_at": now}
+        world.insert(tables.mails, **mail, **sent, created_at=now)
+    found = export(api, customer["id"])
+    (card,) = found["gift_cards"]
+    assert card["recipient_email"] == "ada@CANARY.example"
+    assert not [name for name in card if name.startswith("code_") and name != "code_last4"]
+    assert [each["recipient"] for each in found["mails"]] == ["ada@CANARY.example"]
+
+
+def test_every_text_column_of_a_personal_table_is_classified() -> None:
+    """A new table has to be looked at here, and a new column has to be erased."""
+    unclassified = {
+        f"{table.name}.{column.name}"
+        for table in TABLES
+        for column in table.c
+        if isinstance(column.type, Text) and "personal" not in column.info
+    }
+    assert {each for each in unclassified if each.partition(".")[0] not in tables.WITHOUT_PERSONAL_DATA} == set()
+    personal = {table.name for table in TABLES if columns(table, *set(Personal) - {Personal.NONE})}
+    assert personal | tables.WITHOUT_PERSONAL_DATA == {table.name for table in TABLES}
+    assert personal & tables.WITHOUT_PERSONAL_DATA == set()
+
+
+def test_every_table_with_personal_data_is_exported_but_for_what_repeats_it() -> None:
+    exported = {table.name for table, _ in guest_data._PARTS.values()}
+    repeating = {"idempotency", "erasures"}
+    personal = {table.name for table in TABLES} - tables.WITHOUT_PERSONAL_DATA
+    assert personal - exported == repeating | {"customers"}
+
+
+def test_the_customer_of_another_organization_is_not_found(api: Api) -> None:
+    with pytest.raises(NotFound):
+        export(api, "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07")

@@ -1,4 +1,4 @@
-"""Connections that are lent, reused and bounded, to threads in the order of their requests."""
+"""Connections that are lent, reused and bounded, to threads in the order of their requests, and turns on SQLite."""
 
 import threading
 from collections.abc import Callable
@@ -6,12 +6,15 @@ from contextlib import ExitStack
 from typing import Any, cast
 
 import pytest
+from support.databases import databases
 from support.world.world import FixedClock, make_world
 
 from booking_core.base.errors import Unavailable
 from booking_core.db import pool as pools
 from booking_core.db.engine import Database, Tx
 from booking_core.db.pool import FairSemaphore, Pool
+from booking_core.db.sqlite import FREE_MAX_S, WriterTurns
+from booking_core.db.waiting import is_away, patiently
 
 
 class Idle:
@@ -161,3 +164,149 @@ def test_a_busy_lane_lets_another_write_after_its_current_transaction(
     busy.join(30)
     database.close()
     assert order == ["busy", "neighbour", "busy", "busy", "busy", "busy"]
+
+
+# Waiting -------------------------------------------------------------------------------------------------------------
+
+
+class Away(Exception):
+    pass
+
+
+class Wrong(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("errors", "outcome", "waited_s", "notified", "ends"),
+    [
+        pytest.param([Away] * 3, None, 1.5, 1, False, id="it starts when the database is back"),
+        pytest.param([Away] * 100, Away, 2, 1, False, id="after the wait the error is raised"),
+        pytest.param([Wrong] * 2, Wrong, 0, 0, False, id="another error is raised at the second try, without a pause"),
+        pytest.param([Wrong], None, 0, 0, False, id="a database that came back after the first try is used"),
+        pytest.param([Away] * 100, Away, 0, 1, True, id="a process that ends does not wait on"),
+    ],
+)
+def test_a_start_waits_while_the_database_is_away(
+    errors: list[type[Exception]], outcome: type[Exception] | None, waited_s: float, notified: int, ends: bool
+) -> None:
+    at, seen, left = 0.0, list[Exception](), list(errors)
+
+    def start() -> str:
+        if left:
+            raise left.pop(0)
+        return "started"
+
+    def pause(seconds: float) -> bool:
+        nonlocal at
+        at += 0 if ends else seconds
+        return ends
+
+    def run() -> str:
+        return patiently(
+            start, lambda error: isinstance(error, Away), seen.append, wait_s=2, pause=pause, clock=lambda: at
+        )
+
+    if outcome is None:
+        assert run() == "started"
+    else:
+        with pytest.raises(outcome):
+            run()
+    assert (at, len(seen)) == (waited_s, notified)
+
+
+def test_a_server_that_refuses_connections_is_away(postgres_server: str) -> None:
+    assert is_away("postgresql://127.0.0.1:1/booking")
+    assert not is_away(postgres_server)
+    assert not is_away("sqlite:///booking.db")
+
+
+# Turns on SQLite -----------------------------------------------------------------------------------------------------
+
+
+class Seconds:
+    """A clock that sleeping moves."""
+
+    def __init__(self) -> None:
+        self.at = 100.0
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(round(seconds, 6))
+        self.at += seconds
+
+
+def transactions(clock: Seconds, *, held_s: float, count: int, between_s: float = 0.0) -> list[float]:
+    """Return the pauses of so many transactions."""
+    turns = WriterTurns(clock=clock, sleep=clock.sleep)
+    for _ in range(count):
+        turns.before()
+        turns.begun()
+        clock.at += held_s
+        turns.ended()
+        clock.at += between_s
+    return clock.slept
+
+
+@pytest.mark.parametrize(
+    ("held_s", "count", "between_s", "pauses"),
+    [
+        (0.03, 4, 0.0, [0.03, 0.03, 0.03]),
+        (0.03, 4, 0.03, []),
+        (0.004, 8, 0.0, [0.012, 0.012]),
+        (0.004, 8, 0.004, []),
+        (9.0, 2, 0.0, [FREE_MAX_S]),
+        (9.0, 1, 0.0, []),
+    ],
+)
+def test_the_lock_is_left_free_for_as_long_as_it_was_held(
+    held_s: float, count: int, between_s: float, pauses: list[float]
+) -> None:
+    assert transactions(Seconds(), held_s=held_s, count=count, between_s=between_s) == pauses
+
+
+def test_only_processes_beside_the_serving_one_pause(
+    new_database_url: Callable[[str], str], clock: FixedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused: list[WriterTurns] = []
+    monkeypatch.setattr(WriterTurns, "before", lambda turns: paused.append(turns))
+    database = Database(new_database_url("sqlite"), clock=clock)
+    make_world(database, clock)
+    assert paused
+    database.close()
+    paused.clear()
+    serving = Database(str(database.url), clock=clock)
+    serving.driver.checkpoints = True  # type: ignore[union-attr]
+    serving.write(lambda tx: tx.now())
+    serving.close()
+    assert not paused
+
+
+def test_a_released_lock_is_noticed_without_a_long_pause(
+    new_database_url: Callable[[str], str], clock: FixedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process looks many times while another one holds the lock."""
+    database = Database(new_database_url("sqlite"), clock=clock)
+    world = make_world(database, clock)
+    looks, enough = 0, threading.Event()
+    with database._writers.connection() as connection:
+        command = type(connection).command
+
+    def counted(self: Any, text: str) -> None:
+        nonlocal looks
+        looks += text == "BEGIN IMMEDIATE"
+        if looks == 20:
+            enough.set()
+        command(self, text)
+
+    monkeypatch.setattr(type(connection), "command", counted)
+    with databases.numbers_held(str(database.url), world.org):
+        waiting = threading.Thread(target=database.write, args=(lambda tx: tx.now(),), daemon=True)
+        waiting.start()
+        assert enough.wait(30)
+    waiting.join(30)
+    assert not waiting.is_alive()
+    database.close()

@@ -1,4 +1,4 @@
-"""The reason of each problem that pydantic can find in a request (decision R3)."""
+"""The reason of each problem that pydantic can find in a request (decision R3), and the lane of an operation."""
 
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -10,6 +10,7 @@ from pydantic_core.core_schema import ErrorType
 from booking_core.models import base, problems
 from booking_core.models.reasons import ErrorReason
 from booking_server.api import parameters
+from booking_server.api.dependencies import CreateOperation, Lane, LaneRoute, PathOperation, ReadOperation, runs_in
 from booking_server.app import describe
 
 TYPES = frozenset(get_args(ErrorType))
@@ -97,3 +98,38 @@ def test_a_type_of_pydantic_is_never_a_reason_of_another_meaning() -> None:
 
 def test_an_unknown_type_is_never_shown() -> None:
     assert problems.reason_of({"type": "url_scheme"}) == "invalid"
+
+
+# Lanes ---------------------------------------------------------------------------------------------------------------
+
+
+def read() -> None: ...
+
+
+async def write() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("lane", "kind"),
+    [(Lane.LOOK_UPS, ReadOperation), (Lane.LISTS, ReadOperation), (Lane.BOOKINGS, CreateOperation)],
+)
+def test_an_operation_runs_in_its_lane(lane: Lane, kind: type[PathOperation]) -> None:
+    def operation() -> None: ...
+
+    assert LaneRoute("/", runs_in(lane)(operation)).kind(operation) is kind
+
+
+def test_an_operation_on_the_event_loop_has_no_lane() -> None:
+    assert LaneRoute("/", write).kind(write) is PathOperation
+
+
+def test_a_function_without_a_lane_is_refused() -> None:
+    with pytest.raises(TypeError, match="declares its lane"):
+        LaneRoute("/", read)
+
+
+def test_a_coroutine_with_a_lane_is_refused() -> None:
+    async def operation() -> None: ...
+
+    with pytest.raises(TypeError, match="has none"):
+        LaneRoute("/", runs_in(Lane.LISTS)(operation))

@@ -7,12 +7,15 @@ from datetime import date, timedelta
 from typing import Any
 
 import pytest
+from support.api.refusals import nothing_changes
 from support.databases import databases
 from support.databases.plans import explaining
 from support.world import rows
+from support.world.operations import Operations
 from support.world.world import ADULT, DAY, FAMILY, HOUR, NOON, FixedClock, World, make_world
 
 from booking_core.base import tokens
+from booking_core.base.clock import MINUTE
 from booking_core.base.errors import Unprocessable
 from booking_core.catalogue import departures
 from booking_core.db import tables
@@ -124,12 +127,15 @@ def test_available_seats_exclude_sold_seats_and_live_holds(world: World) -> None
 
 
 def test_own_price_own_end_and_own_lead_win(world: World) -> None:
+    world.organization = replace(world.organization, hours_before_booking_closes=6)
     tour = world.experience(hours_before_booking_closes=4, price_tiers="[]")
     world.departure(tour, price_minor=119000, ends_at=NOON + 3 * DAY)
-    shown = find(world)[0]
+    world.departure(world.experience(), starts_at=NOON + 4 * DAY)
+    shown, without = find(world)
     assert shown["price"] == {"amount_minor": 119000, "currency": "NOK"}
     assert shown["ends_at"] == "2026-11-24T13:00:00+01:00"
     assert shown["booking_closes_at"] == "2026-11-23T09:00:00+01:00"
+    assert without["booking_closes_at"] == "2026-11-25T07:00:00+01:00", "the lead of the organization"
 
 
 def test_the_callers_instant_decides_what_is_closed_not_this_machines_clock(world: World) -> None:
@@ -184,3 +190,106 @@ def test_availability_reads_5_000_departures_of_its_window_with_one_statement(
             assert plan.scanned.isdisjoint({"departures", "near", "holds"}), plan
             assert "ix_holds_organization_id_departure_id_expires_at" in plan.indexes, plan
             assert any("starts_at" in name or "departures" in name for name in plan.indexes), plan
+
+
+# Changes by staff ----------------------------------------------------------------------------------------------------
+
+
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def departure(world: World) -> str:
+    return world.departure(world.experience(), seats=5)
+
+
+def available(world: World) -> list[object]:
+    day = date(2026, 11, 21)
+    return list(world.database.read(lambda tx: departures.find_available(tx, world.caller(), date_from=day))["data"])
+
+
+def test_a_closed_departure_keeps_its_bookings_and_sells_nothing(ops: Operations, world: World, departure: str) -> None:
+    booking = ops.book(departure, 2)
+    world.clock.advance(MINUTE)
+    shown = ops.close(departure)
+    assert (shown["status"], shown["seats_available"]) == ("closed", 3)
+    assert available(world) == [shown]
+    assert ops.refusal(ops.book, departure) == ("conflict", "departure_closed")
+    assert ops.booking(booking["id"])["status"] == "confirmed"
+    assert world.row(tables.departures, departure)["updated_at"] == world.clock()
+    assert ops.reopen(departure)["status"] == "open"
+    ops.book(departure)
+    assert world.examine() == []
+
+
+def test_closing_and_opening_twice_changes_nothing(ops: Operations, world: World, departure: str) -> None:
+    with nothing_changes(world):
+        assert ops.reopen(departure)["status"] == "open"
+    ops.close(departure)
+    world.clock.advance(MINUTE)
+    with nothing_changes(world):
+        assert ops.close(departure)["status"] == "closed"
+
+
+def test_what_is_shown_counts_bookings_and_holds(ops: Operations, world: World, departure: str) -> None:
+    ops.book(departure)
+    ops.hold(departure, 2)
+    assert ops.close(departure)["seats_available"] == 2
+    assert ops.set_seats(departure, 12)["seats_available"] == 9
+
+
+def test_more_seats_can_be_sold_and_fewer_cannot(ops: Operations, world: World, departure: str) -> None:
+    ops.book(departure, 5)
+    shown = ops.set_seats(departure, 6)
+    assert (shown["seats_total"], shown["seats_available"]) == (6, 1)
+    ops.book(departure)
+    assert ops.refusal(ops.book, departure) == ("insufficient_capacity", None)
+    assert world.examine() == []
+
+
+def test_a_departure_with_fewer_seats_than_sold_sells_none(ops: Operations, world: World, departure: str) -> None:
+    booking = ops.book(departure, 4)
+    other = ops.book(departure)
+    shown = ops.set_seats(departure, 3)
+    assert (shown["seats_total"], shown["seats_available"], shown["status"]) == (3, 0, "sold_out")
+    row = world.row(tables.departures, departure)
+    assert (row["seats_total"], row["seats_ceiling"], row["seats_taken"]) == (3, 5, 5)
+    ops.cancel(other["id"])
+    assert ops.refusal(ops.book, departure) == ("insufficient_capacity", None)
+    ops.cancel(booking["id"])
+    ops.book(departure, 3)
+    assert ops.taken(departure) == 3
+    assert world.examine() == []
+
+
+def test_the_ceiling_is_lowered_with_the_total(ops: Operations, world: World, departure: str) -> None:
+    ops.book(departure, 2)
+    ops.set_seats(departure, 3)
+    assert world.row(tables.departures, departure)["seats_ceiling"] == 3
+    world.clock.advance(MINUTE)
+    with nothing_changes(world):
+        ops.set_seats(departure, 3)
+
+
+@pytest.mark.parametrize("seats", [-1, 2**31])
+def test_what_is_no_number_of_seats_is_refused(ops: Operations, world: World, departure: str, seats: int) -> None:
+    with nothing_changes(world):
+        assert ops.refusal(ops.set_seats, departure, seats) == ("validation_failed", "out_of_range")
+
+
+def test_a_cancelled_departure_stays_as_it_is(ops: Operations, world: World, departure: str) -> None:
+    ops.cancel_departure(departure)
+    with nothing_changes(world):
+        for verb in (ops.close, ops.reopen):
+            assert ops.refusal(verb, departure) == ("conflict", "departure_cancelled")
+        assert ops.refusal(ops.set_seats, departure, 7) == ("conflict", "departure_cancelled")
+
+
+def test_another_organization_s_departure_does_not_exist(
+    ops: Operations, departure: str, new_world: Callable[..., World]
+) -> None:
+    stranger = Operations(new_world())
+    with nothing_changes(ops.world):
+        for verb in (stranger.close, stranger.reopen):
+            assert stranger.refusal(verb, departure)[0] == "not_found"
+        assert stranger.refusal(stranger.set_seats, UNKNOWN, 1)[0] == "not_found"

@@ -1,4 +1,4 @@
-"""Events are numbered densely, rendered once, and bring a delivery for each endpoint that asked for them."""
+"""Events are numbered densely, rendered once, hold the changes of a resource, and are deleted after their retention."""
 
 import re
 import sqlite3
@@ -10,15 +10,20 @@ import orjson
 import pytest
 from support.serving.threads import together
 from support.world.hooks import Hooks, queue_rows
-from support.world.world import World
+from support.world.operations import Operations
+from support.world.world import DAY, World
 
+from booking_core import bookings
 from booking_core.base import tokens
 from booking_core.base.errors import NotFound, Unavailable
+from booking_core.customers.erasures.rules import event_body
 from booking_core.db import tables
 from booking_core.db.engine import Tx
+from booking_core.models.bookings import PaymentMode
 from booking_core.models.events import Envelope, EventType
 from booking_core.records import events
 from booking_core.records.events import NewEvent
+from booking_core.records.events.publish import former_values
 
 UUID_V8 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 CARD = b'{"id":"c","balance":{"amount_minor":1,"currency":"NOK"}}'
@@ -182,3 +187,151 @@ def test_deliveries_have_canonical_ids_before_they_have_rows(hooks: Hooks) -> No
     assert all(UUID_V8.fullmatch(row["id"]) for row in made)
     # Events that were published together are close together in an index.
     assert all(row["id"][:13] == row["event_id"][:13] for row in made)
+
+
+# Changes -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def booking_id(ops: Operations) -> str:
+    departure = ops.world.departure(ops.world.experience(), seats=5)
+    return str(ops.book(departure, payment=PaymentMode.INVOICE)["id"])
+
+
+def last_event(ops: Operations) -> tuple[str, dict[str, object]]:
+    event = ops.events()[-1]
+    return event["type"], event["data"]
+
+
+def test_former_values_are_whole_fields_without_the_instant_of_the_change() -> None:
+    before = {"id": "b", "departure": {"id": "d", "starts_at": "t"}, "note": None, "updated_at": "x", "manage_url": "u"}
+    after = before | {"departure": {"id": "e", "starts_at": "t"}, "updated_at": "y", "manage_url": None, "added": 1}
+    assert former_values(before, after) == {"departure": {"id": "d", "starts_at": "t"}, "added": None}
+    assert former_values(after, after) == {}
+
+
+def test_a_move_has_the_whole_former_departure(ops: Operations, booking_id: str) -> None:
+    world, before = ops.world, ops.booking(booking_id)
+    (shown,) = (each["data"]["object"] for each in ops.events() if each["type"] == "booking.created")
+    other = world.departure(before["experience_id"], starts_at=world.clock() + 3 * DAY)
+    ops.reschedule(booking_id, other)
+    kind, data = last_event(ops)
+    changes = {field: shown[field] for field in ("departure", "cancellation")}
+    assert (kind, data["changes"]) == ("booking.rescheduled", changes)
+
+
+def test_a_check_in_and_its_undoing_are_published_once_each(ops: Operations, booking_id: str) -> None:
+    for undo in (False, False, True, True):
+        ops.act(lambda tx, actor, undo=undo: bookings.check_in(tx, actor, booking_id, undo=undo))
+    updates = [each["data"] for each in ops.events() if each["type"] == "booking.updated"]
+    here = updates[0]["object"]["checked_in_at"]
+    assert [each["changes"] for each in updates] == [{"checked_in_at": None}, {"checked_in_at": here}]
+    assert updates[1]["object"]["checked_in_at"] is None
+    assert ops.world.examine() == []
+
+
+def test_a_recorded_payment_is_published_when_the_booking_is_shown_differently(
+    ops: Operations, booking_id: str
+) -> None:
+    def pay(amount_minor: int) -> None:
+        ops.act(lambda tx, actor: bookings.record_payment(tx, actor, booking_id, amount_minor=amount_minor))
+
+    created = ops.events()[-1]["data"]["object"]
+    pay(1_000)
+    kind, data = last_event(ops)
+    assert (kind, data["changes"]) == ("booking.updated", {"cancellation": created["cancellation"]})
+    part = ops.events()[-1]["data"]["object"]
+    pay(88_000)
+    kind, data = last_event(ops)
+    unpaid = {"method": "invoice", "source": "external", "status": "unpaid"}
+    assert (kind, data["changes"]) == (
+        "booking.updated",
+        {"payment": unpaid, "cancellation": part["cancellation"]},
+    )
+    assert data["object"]["payment"]["status"] == "paid"
+    assert ops.world.examine() == []
+
+
+def test_a_customer_has_the_former_contact_details(ops: Operations, booking_id: str) -> None:
+    customer_id = ops.booking(booking_id)["customer_id"]
+    ops.update_customer(customer_id, name="Ada King", phone="")
+    assert last_event(ops)[1]["changes"] == {"name": "Ada Lovelace", "phone": "+47 900 00 000"}
+
+
+def test_an_erasure_empties_former_values_and_keeps_the_names_of_the_fields() -> None:
+    data = {"object": {"name": "Ada", "id": "c"}, "changes": {"name": "Augusta", "tags": []}}
+    erased = event_body(orjson.dumps({"data": data}).decode(), {"name": "Anonymized"})
+    assert erased is not None
+    assert orjson.loads(erased)["data"] == {
+        "object": {"name": "Anonymized", "id": "c"},
+        "changes": {"name": None, "tags": []},
+    }
+    assert event_body(erased, {"name": "Anonymized"}) is None
+
+
+# Purge ---------------------------------------------------------------------------------------------------------------
+
+
+def insert_event(world: World, sequence: int, created_at: int) -> None:
+    world.insert(
+        tables.events,
+        sequence=sequence,
+        type=EventType.CUSTOMER_UPDATED,
+        resource_type="customer",
+        resource_id=tokens.new_id(),
+        occurrence=sequence,
+        body="{}",
+        created_at=created_at,
+    )
+
+
+def sequences(world: World) -> list[int]:
+    return sorted(row["sequence"] for row in world.rows(tables.events))
+
+
+def purge(world: World, limit: int = 100) -> int:
+    before = world.clock() - 90 * DAY
+    return world.database.write(lambda tx: events.purge(tx, world.org, before=before, limit=limit))
+
+
+def test_events_older_than_the_bound_go_from_the_oldest_on(world: World) -> None:
+    for sequence in range(1, 6):
+        insert_event(world, sequence, world.clock() - (100 - sequence) * DAY)
+    insert_event(world, 6, world.clock() - 90 * DAY)
+    assert purge(world, limit=2) == 2
+    assert sequences(world) == [3, 4, 5, 6]
+    assert purge(world) == 3
+    assert sequences(world) == [6]
+    assert purge(world) == 0
+
+
+def test_a_recent_event_keeps_older_events_with_later_sequences(world: World) -> None:
+    """Requests that run beside each other are numbered when they end, and dated when they began."""
+    bound = world.clock() - 90 * DAY
+    for sequence, created_at in enumerate((bound - 2, bound, bound - 1, bound), start=1):
+        insert_event(world, sequence, created_at)
+    assert purge(world) == 1
+    assert sequences(world) == [2, 3, 4]
+    assert purge(world) == 0
+    world.clock.advance(1)
+    assert purge(world) == 3
+
+
+def test_an_event_that_a_wrong_clock_dated_ahead_keeps_no_other(world: World) -> None:
+    for sequence, days in enumerate((100, -300, 100), start=1):
+        insert_event(world, sequence, world.clock() - days * DAY)
+    assert purge(world) == 2
+    assert sequences(world) == [2]
+
+
+def test_a_waiting_delivery_keeps_its_event_and_all_later_ones(world: World) -> None:
+    hooks, ended = Hooks(world), {"status": "succeeded", "next_attempt_at": None, "completed_at": world.clock()}
+    world.clock.advance(-95 * DAY)
+    hooks.endpoint(events=4)
+    queue_rows(world)
+    world.clock.advance(95 * DAY)
+    for row in hooks.rows():
+        if row["event_sequence"] != 2:
+            world.change(tables.deliveries, row["id"], **ended)
+    assert purge(world) == 1
+    assert sequences(world) == [2, 3, 4]

@@ -1,13 +1,14 @@
-"""A secret key is rotated: its values are counted and resealed, it is removed, and no value is lost."""
+"""A secret key is rotated: its values are counted and resealed, open in their own rows alone, and none is lost."""
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 import psycopg
 import pytest
 from sqlalchemy import Table
-from support.world.sealed import CODE, KEY, PURPOSES, Sealed
+from support.world.sealed import CODE, KEY, PURPOSES, Sealed, bound_to
 from support.world.world import DAY, FixedClock, World
 
 from booking_core.base.errors import NotFound, Unavailable
@@ -283,3 +284,58 @@ def test_nothing_is_said_of_keys_but_their_ids(sealed: Sealed) -> None:
     found = secret_keys.status(sealed.database, keys)
     assert all(isinstance(each, Count) for each in found)
     assert "B-secret" not in repr(found)
+
+
+# Binding -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bound(world: World) -> Sealed:
+    return Sealed(world).fill()
+
+
+@pytest.fixture
+def bound_alone(alone: World) -> Sealed:
+    return Sealed(alone).fill()
+
+
+@pytest.mark.parametrize("table", PURPOSES, ids=lambda table: table.name)
+def test_a_value_opens_in_its_row_and_in_no_other(bound: Sealed, new_world: Callable[..., World], table: Any) -> None:
+    keys, (purpose, column) = bound.world.installation.secret_keys, PURPOSES[table]
+    row = bound.world.rows(table)[0]
+    place = bound_to(table, row)
+    assert keys.open(purpose, row[column], *place)
+    others = [(new_world().org, *place[1:])]
+    others += [(*place[:at], bound.departure, *place[at + 1 :]) for at in range(1, len(place))]
+    for other in others:
+        with pytest.raises(ValueError, match="another row"):
+            keys.open(purpose, row[column], *other)
+    for foreign, _ in PURPOSES.values():
+        if foreign != purpose:
+            with pytest.raises(ValueError, match="another row"):
+                keys.open(foreign, row[column], *place)
+
+
+def test_a_secret_that_is_moved_to_another_endpoint_signs_nothing(bound_alone: Sealed) -> None:
+    from support.world.hooks import Hooks
+
+    hooks = Hooks(bound_alone.world)
+    other = hooks.endpoint()
+    rows = {row["endpoint_id"]: row for row in bound_alone.world.rows(tables.webhook_secrets)}
+    moved = rows[bound_alone.endpoint]["secret_sealed"]
+    bound_alone.overwrite(tables.webhook_secrets, rows[other], secret_sealed=moved)
+    hooks.publish()
+    assert {claimed.endpoint_id for claimed in hooks.claim(free=10)} == {bound_alone.endpoint}
+
+
+def test_a_response_moved_to_another_key_is_never_replayed(bound: Sealed) -> None:
+    from support.world.creating import create, created
+
+    from booking_core.base.errors import IdempotencyKeyReused
+
+    bound.book("another-key-of-a-guest")
+    rows = {row["key"]: row for row in bound.world.rows(tables.idempotency)}
+    (mine, other) = rows["a-key-of-a-guest"], rows["another-key-of-a-guest"]
+    bound.overwrite(tables.idempotency, other, body_sealed=mine["body_sealed"])
+    (answer,) = created(bound.database, [create(bound.world, bound.departure, "another-key-of-a-guest")])
+    assert isinstance(answer, IdempotencyKeyReused)

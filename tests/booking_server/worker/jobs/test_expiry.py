@@ -1,4 +1,4 @@
-"""The expiry job: each task runs once for each row, at its own interval."""
+"""The expiry job and the job of erasures: each task runs once for each row, at its own interval."""
 
 import asyncio
 import json
@@ -7,14 +7,23 @@ from typing import NamedTuple
 
 import pytest
 from support.api.refusals import nothing_changes
+from support.databases import databases
 from support.world.operations import Operations
+from support.world.rows import customer
 from support.world.world import DAY, HOUR, World
 
 from booking_core import bookings
+from booking_core.base import tokens
 from booking_core.base.clock import MINUTE, SECOND
+from booking_core.base.context import Actor
+from booking_core.base.settings import Settings
 from booking_core.bookings import cancel_batches
+from booking_core.customers import erasures
 from booking_core.db import tables
+from booking_core.records import retention_clock
+from booking_server.worker.jobs import erasure_job
 from booking_server.worker.jobs.expiry import ExpiryJob
+from booking_server.worker.jobs.periodic import Job
 
 
 @pytest.fixture
@@ -41,24 +50,6 @@ def turns(job: ExpiryJob, world: World) -> int:
         found += of_turn
         world.clock.advance(SECOND)
     return found
-
-
-def test_unpaid_checkouts_are_abandoned(ops: Operations) -> None:
-    world = ops.world
-    departure = world.departure(world.experience(), seats=120)
-    for _ in range(60):  # more than one batch
-        ops.check_out(departure)
-    job = make_job(ops)
-    turn(job)
-    assert ops.taken(departure) == 60
-    world.clock.advance(30 * MINUTE)
-    assert turns(job, world) >= 60  # the database has the checkouts of other tests, too
-    assert ops.taken(departure) == 0
-    assert ops.event_types().count("booking.cancelled") == 60
-    assert world.examine() == []
-    world.clock.advance(SECOND)
-    with nothing_changes(world):
-        turn(job)
 
 
 def test_turns_within_a_second_do_nothing(ops: Operations, statements: list[str]) -> None:
@@ -94,23 +85,6 @@ def test_a_failing_task_does_not_stop_the_others(ops: Operations, monkeypatch: p
     with pytest.raises(ZeroDivisionError):
         turn(make_job(ops))
     assert ops.taken(departure) == 0
-
-
-def test_departures_under_their_minimum_are_cancelled_with_all_their_bookings(
-    ops: Operations, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cancel_batches, "BATCH", 2)
-    world = ops.world
-    departure = world.departure(world.experience(min_participants=6), seats=20)
-    for _ in range(5):
-        ops.book(departure)
-    world.clock.advance(2 * DAY)
-    turn(make_job(ops))
-    rows = world.rows(tables.bookings)
-    assert {(row["status"], row["cancel_reason"]) for row in rows} == {("cancelled", "min_participants")}
-    assert len(rows) == 5
-    assert world.row(tables.departures, departure)["cancelling"] is None
-    assert world.examine() == []
 
 
 class UnderMinimum(NamedTuple):
@@ -230,19 +204,6 @@ def test_a_departure_larger_than_a_batch_waits_for_its_pending_booking(
     assert world.examine() == []
 
 
-def test_an_interrupted_cancellation_is_finished(ops: Operations, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cancel_batches, "BATCH", 2)
-    world = ops.world
-    departure = world.departure(world.experience(), seats=20)
-    for _ in range(5):
-        ops.book(departure)
-    ops.cancel_departure(departure)
-    assert ops.taken(departure) == 3
-    turn(make_job(ops))
-    assert ops.taken(departure) == 0
-    assert {row["cancel_reason"] for row in world.rows(tables.bookings)} == {"admin"}
-
-
 # Keys that expire ------------------------------------------------------------------------------------------------
 
 
@@ -265,10 +226,12 @@ def test_staff_is_warned_once_a_week_before_a_key_expires(ops: Operations) -> No
         world.clock.advance(DAY)
         turn(job)
     assert warned(world) == [key["id"]]
+    url = world.database.url.render_as_string(hide_password=False)
+    databases.run(url, f"DELETE FROM effects WHERE organization_id = '{world.org}'")
     world.change(tables.api_keys, key["id"], expires_at=world.clock() + 2 * DAY)
     world.clock.advance(HOUR)
     turn(job)
-    assert warned(world) == [key["id"]]
+    assert warned(world) == [], "also once the job of retention has deleted the outbox row"
 
 
 def test_no_warning_for_keys_that_are_expired_revoked_or_permanent(
@@ -282,3 +245,47 @@ def test_no_warning_for_keys_that_are_expired_revoked_or_permanent(
     without_mail.key(expires_at=soon)
     turn(make_job(ops))
     assert warned(world) == warned(without_mail) == []
+
+
+# Erasures ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def world(alone: World) -> World:
+    return alone
+
+
+@pytest.fixture
+def customer_id(world: World) -> str:
+    row = customer(world.org, tokens.new_id(), world.clock())
+    del row["organization_id"]
+    return world.insert(tables.customers, **row)
+
+
+def job_of(world: World, days: int | None = None) -> Job:
+    return erasure_job(Settings(guest_retention_days=days), world.database, world.installation)
+
+
+def turn_of(job: Job) -> int:
+    return asyncio.run(job.run_turn(asyncio.Event()))
+
+
+def test_erasures_run_after_a_minute_and_customers_expire_daily(world: World, customer_id: str) -> None:
+    clock, job, without = world.clock, job_of(world, days=30), job_of(world)
+    actor = Actor(installation=world.installation, organization=world.organization, at=clock())
+    world.database.write(lambda tx: erasures.request(tx, actor, customer_id))
+    assert turn_of(job) == 0
+    clock.advance(MINUTE)
+    assert turn_of(job) == 1
+    (row,) = world.rows(tables.erasures)
+    assert (row["finished_at"], row["addresses"]) == (clock(), "[]")
+
+    other = customer(world.org, tokens.new_id(), clock() - 40 * DAY)
+    del other["organization_id"]
+    other_id = world.insert(tables.customers, **other)
+    world.database.write(lambda tx: retention_clock.advance(tx, None, 0.0))
+    clock.advance(DAY - HOUR)
+    assert turn_of(without) == turn_of(job) == 0
+    clock.advance(HOUR)
+    assert turn_of(job) == 1
+    assert world.row(tables.customers, other_id)["anonymized_at"] == clock()

@@ -1,8 +1,11 @@
-"""A process that serves several cells: the cell of a request, and an unavailable cell."""
+"""Processes and workers of cells: the cell of a request, an unavailable cell, and a move to another database."""
 
+import asyncio
 import contextlib
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
@@ -11,14 +14,23 @@ from sqlalchemy.engine import make_url
 from starlette.testclient import TestClient
 from support.api.api import Api, error_of
 from support.api.client import WholeResponses
+from support.databases import databases
 from support.databases.cells import OWN_DATABASE, settings_of_cells, world_in
+from support.receivers.senders import FakeSender
+from support.world.hooks import Hooks
+from support.world.mails import Mails
 from support.world.world import FixedClock, World
 
 from booking_core.base import tokens
 from booking_core.base.clock import system_clock
 from booking_core.base.settings import CellAddress, Settings
-from booking_core.upkeep import cells
+from booking_core.db.engine import Database
+from booking_core.models.events import EventType
+from booking_core.upkeep import cells, doctor
 from booking_server.cells import create_app
+from booking_server.cells.app import cell_named_by
+from booking_server.worker.jobs import periodic_jobs
+from booking_server.worker.process import Worker
 
 AWAY = "aw"
 """A cell whose server does not exist."""
@@ -142,3 +154,110 @@ def test_an_unavailable_database_stops_only_its_own_cell_until_it_returns(
         finally:
             server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")  # type: ignore[call-overload]
     assert theirs.get("/me").status_code == 200
+
+
+# Routing -------------------------------------------------------------------------------------------------------------
+
+
+TOKEN = "A" * 64
+
+
+@pytest.mark.parametrize("page", ["", "/cancel", "/move", "/receipt", "/calendar.ics"])
+@pytest.mark.parametrize("prefix", ["/manage/", "/gift-card/"])
+def test_every_page_behind_a_link_names_the_cell_of_the_link(prefix: str, page: str) -> None:
+    assert cell_named_by(f"{prefix}{TOKEN}-c2{page}", []) == "c2"
+    assert cell_named_by(f"{prefix}{TOKEN}{page}", []) == ""
+
+
+@pytest.mark.parametrize("path", ["/manage/", "/manage/x", "/gift-card/", f"/manage/{TOKEN}x"])
+def test_a_path_that_is_no_link_names_no_cell(path: str) -> None:
+    assert cell_named_by(path, []) == ""
+
+
+def test_the_address_of_webhooks_of_stripe_names_its_cell() -> None:
+    organization = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+    path = f"/stripe/webhooks/{organization}"
+    assert cell_named_by(path, []) == ""
+    assert cell_named_by(f"{path}-c2", []) == "c2"
+    for other in ("/stripe/webhooks/", f"{path}/more", f"{path}-cell"):
+        assert cell_named_by(other, []) == ""
+
+
+# Workers -------------------------------------------------------------------------------------------------------------
+
+
+WORKED = ("first", "c2")
+
+
+def test_the_worker_of_a_cell_sends_what_is_due_there(new_database_url: Callable[[str], str], tmp_path: Path) -> None:
+    settings = replace(settings_of_cells(new_database_url, schemas=("c2",)), mail_dir=str(tmp_path / "mails"))
+    receiver = FakeSender()
+    with contextlib.ExitStack() as stack:
+        worlds = {
+            name: stack.enter_context(world_in(cells.get(settings, name), FixedClock(system_clock())))
+            for name in WORKED
+        }
+        for number, world in enumerate(worlds.values()):
+            Hooks(world).endpoint(EventType.BOOKING_CREATED)
+            Mails(world).book(key=f"a-key-of-a-booking-{number}")
+        for done, (name, world) in enumerate(worlds.items(), start=1):
+            work(replace(cells.get(settings, name).settings, mail_dir=settings.mail_dir), world, receiver)
+            assert len(receiver.requests) == len({request.body for request in receiver.requests}) == done
+            assert len(list((tmp_path / "mails").glob("*.eml"))) == 2 * done  # to the guest and to staff
+
+
+def work(settings: Settings, world: World, receiver: FakeSender) -> None:
+    """Run the worker of a cell once, and once more."""
+    with contextlib.closing(Database(settings.database_url)) as database:
+        installation = settings.installation()
+        for _ in range(2):
+            jobs = periodic_jobs(settings, database, installation)
+            asyncio.run(Worker(settings, database, installation, receiver, jobs).run_once())
+
+
+# A move to another database ------------------------------------------------------------------------------------------
+
+
+BINDIR = "SELECT setting FROM pg_config WHERE name = 'BINDIR'"
+
+
+def run(server: str, program: str, *arguments: str) -> None:
+    """Run a program of the server's version: the program beside the server, if that is on this machine."""
+    with psycopg.connect(server) as connection:
+        (folder,) = connection.execute(BINDIR).fetchone() or ("",)
+    command = Path(folder) / program
+    subprocess.run([str(command) if command.exists() else program, *arguments], check=True, capture_output=True)
+
+
+def test_keys_links_cursors_and_answers_hold_in_the_other_database(
+    new_database_url: Callable[[str], str], postgres_server: str, tmp_path: Path
+) -> None:
+    settings = settings_of_cells(new_database_url, schemas=("c2",))
+    with world_in(cells.get(settings, "c2"), FixedClock(system_clock())) as world:
+        departure = world.departure(world.experience())
+        with TestClient(create_app(settings)) as client:
+            api = Api(client, world)
+            booked = api.book(departure, key="before-the-move-0001")
+            cursor = api.get("/events", limit=1, order="asc").json()["next_cursor"]
+
+    other = new_database_url("postgresql")
+    archive = str(tmp_path / "c2.dump")
+    run(
+        postgres_server, "pg_dump", "--format=custom", "--schema=booking_c2", f"--file={archive}", settings.database_url
+    )
+    run(postgres_server, "pg_restore", "--single-transaction", "--no-owner", f"--dbname={other}", archive)
+    databases.run(settings.database_url, "DROP SCHEMA booking_c2 CASCADE")
+
+    address = CellAddress("c2", f"{other}&schema=booking_c2" if "?" in other else f"{other}?schema=booking_c2")
+    moved = replace(settings, cells=(address,))
+    with TestClient(create_app(moved)) as client:
+        api = Api(client, world, api.key)
+        replayed = api.book(departure, key="before-the-move-0001")
+        assert (replayed.status_code, replayed.content) == (201, booked.content)
+        following = api.get("/events", starting_after=cursor, limit=1, order="asc").json()["data"]
+        assert following[0]["sequence"] == 2
+        assert client.get(urlsplit(booked.json()["manage_url"]).path).status_code == 200
+        assert api.book(departure).status_code == 201
+    with world_in(cells.get(moved, "c2"), FixedClock(system_clock())) as arrived:
+        found = arrived.database.read(doctor.examine)
+    assert [each for each in found if each.kind is doctor.FindingKind.BROKEN] == []
