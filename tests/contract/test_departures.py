@@ -1,8 +1,7 @@
 """Departures: lists of a day, and single departures."""
 
-import httpx
 from support.api.api import Api, booking_body
-from support.api.refusals import field_of, refused
+from support.api.refusals import conflict_reason, field_of, refused
 from support.world.world import DAY, NOON
 
 from booking_core.base.clock import HOUR
@@ -84,10 +83,5 @@ def test_a_departure_without_a_price_is_closed_everywhere(api: Api) -> None:
     body = booking_body(departure)
     quoted = api.call("POST", "/bookings/quote", json=body).json()
     assert quoted["refusals"][0]["reason"] == "departure_closed"
-    assert reason_of(api.post("/bookings", body)) == "departure_closed"
-    assert reason_of(api.post("/holds", {"departure_id": departure, "seats": 1})) == "departure_closed"
-
-
-def reason_of(response: httpx.Response) -> str:
-    refused(response, 409, "conflict")
-    return str(response.json()["details"][0]["reason"])
+    assert conflict_reason(api.post("/bookings", body)) == "departure_closed"
+    assert conflict_reason(api.post("/holds", {"departure_id": departure, "seats": 1})) == "departure_closed"

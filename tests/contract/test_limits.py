@@ -1,11 +1,11 @@
-"""Every number of the contract (API v1 section 8 and decisions I7, L8), held by the running service.
+"""Numbers of the contract (API v1 section 8 and decisions I7, L8), held by the running service.
 
-The numbers are literals, as the contract gives them. None is imported from the code that has to hold it, and no setting
-is passed in: the service has its defaults.
+They are literals, as the contract gives them. None is imported from the code that has to hold it, and no setting is
+passed in: the service has its defaults. The numbers of keys of idempotency, endpoints, bodies, pages and windows are in
+`test_idempotency.py`, `test_webhooks.py`, `test_http.py`, `test_lists.py` and `test_params.py`, as literals too.
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,14 +13,14 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api.api import Api, booking_body, error_of
+from support.api.api import Api, error_of
 from support.api.client import WholeResponses
-from support.api.refusals import conflict_reason, field_of, invalid_field, refused
+from support.api.refusals import conflict_reason, invalid_field
 from support.databases.databases import fill
 from support.receivers.senders import FAILED, FakeSender, worker_of
 from support.serving import jumping_loop
 from support.world.hooks import Hooks
-from support.world.world import DAY, HOUR, NOON, SECRET, World
+from support.world.world import DAY, HOUR, SECRET, World
 
 from booking_core import webhooks
 from booking_core.base import tokens
@@ -39,7 +39,6 @@ from webhook_verify import WebhookVerificationError, sign, verify
 pytestmark = pytest.mark.one_database
 
 SECOND, MINUTE = 1_000_000, 60_000_000
-URL = "https://receiver.example/hook"
 WHSEC = "whsec_" + "QUJD" * 11
 
 
@@ -58,66 +57,6 @@ def test_an_organization_holds_20_active_keys(world: World) -> None:
         create(20)
 
 
-@pytest.mark.usefixtures("public_addresses")
-def test_an_organization_has_10_webhook_endpoints(api: Api) -> None:
-    body = {"url": URL, "event_types": ["booking.created"]}
-    statuses = [api.call("POST", "/webhooks", json=body).status_code for _ in range(10)]
-    assert statuses == [201] * 10
-    assert conflict_reason(api.call("POST", "/webhooks", json=body)) == "endpoint_limit_reached"
-
-
-@pytest.fixture
-def customers(world: World) -> None:
-    """101 customers: one more than the largest page."""
-    rows = [
-        {
-            "organization_id": world.org,
-            "id": tokens.new_id(),
-            "name": "Ada",
-            "email": f"ada{number}@example.com",
-            "email_key": f"ada{number}@example.com",
-            "tags": "[]",
-            "email_subscription": False,
-            "created_at": NOON,
-            "updated_at": NOON,
-        }
-        for number in range(101)
-    ]
-    fill(str(world.database.url), tables.customers, rows)
-
-
-@pytest.mark.usefixtures("customers")
-@pytest.mark.parametrize(("params", "length"), [({}, 25), ({"limit": 1}, 1), ({"limit": 100}, 100)], ids=str)
-def test_a_page_has_1_to_100_resources(api: Api, params: dict[str, int], length: int) -> None:
-    page = api.get("/customers", **params).json()
-    assert (len(page["data"]), page["has_more"]) == (length, True)
-
-
-@pytest.mark.parametrize("limit", [0, 101])
-def test_a_limit_out_of_1_to_100_is_refused(api: Api, limit: int) -> None:
-    assert invalid_field(api.get("/customers", limit=limit)) == "limit"
-
-
-@pytest.mark.parametrize(
-    ("path", "first", "last"),
-    [("/availability", "from", "to"), ("/bookings", "departure_from", "departure_to")],
-    ids=["availability", "bookings"],
-)
-def test_a_window_has_92_days(api: Api, path: str, first: str, last: str) -> None:
-    assert api.get(path, **{first: "2026-11-22", last: "2027-02-22"}).status_code == 200
-    too_wide = api.get(path, **{first: "2026-11-22", last: "2027-02-23"})
-    assert field_of(refused(too_wide, 422, "validation_failed")) == last
-
-
-def test_availability_ends_30_days_after_from(api: Api, world: World) -> None:
-    midnight, experience = world.clock() + 11 * HOUR, world.experience()  # 2026-11-22 00:00 in Oslo
-    within = world.departure(experience, starts_at=midnight + 30 * DAY)
-    world.departure(experience, starts_at=midnight + 31 * DAY)
-    assert [departure["id"] for departure in api.get("/availability", **{"from": "2026-11-22"}).json()["data"]] == [
-        within
-    ]
-
-
 def test_a_window_of_bookings_with_one_end_has_92_days(api: Api, world: World) -> None:
     midnight, experience = world.clock() + 11 * HOUR, world.experience()
     booking_of = {
@@ -126,11 +65,6 @@ def test_a_window_of_bookings_with_one_end_has_92_days(api: Api, world: World) -
     for window, days in (({"departure_from": "2026-11-22"}, {0, 92}), ({"departure_to": "2027-02-23"}, {92, 93})):
         bookings = api.get("/bookings", **window).json()["data"]
         assert {booking["id"] for booking in bookings} == {booking_of[day] for day in days}
-
-
-@pytest.mark.parametrize(("length", "status"), [(7, 400), (8, 201), (200, 201), (201, 400)])
-def test_an_idempotency_key_has_8_to_200_characters(api: Api, departure: str, length: int, status: int) -> None:
-    assert api.book(departure, key=tokens.new_id()[:1].ljust(length, "k")).status_code == status
 
 
 CUSTOMER = {"name": "Ada Lovelace", "email": "ada@example.com", "phone": "1"}
@@ -150,11 +84,6 @@ def test_a_text_of_a_booking_has_a_longest_value(api: Api, departure: str, field
     assert invalid_field(api.book(departure, **part(longest + 1))) == field
 
 
-def test_the_name_of_a_customer_has_a_character(api: Api, departure: str) -> None:
-    assert api.book(departure, customer=CUSTOMER | {"name": "n"}).status_code == 201
-    assert invalid_field(api.book(departure, customer=CUSTOMER | {"name": ""})) == "customer.name"
-
-
 @pytest.mark.parametrize(
     "over",
     [{"name": "n" * 201}, {"phone": "1" * 201}, {"email": "@example.com".rjust(201, "a")}],
@@ -170,14 +99,6 @@ def test_the_reason_of_a_cancellation_has_200_characters(api: Api, departure: st
     booking_id = api.book(departure).json()["id"]
     assert invalid_field(api.cancel(booking_id, reason="é" * 201)) == "reason"
     assert api.cancel(booking_id, reason="é" * 200).status_code == 200
-
-
-def test_a_body_has_256_kib(api: Api, departure: str) -> None:
-    body = json.dumps(booking_body(departure)).encode()
-    for length, expected in ((256 * 1024, 201), (256 * 1024 + 1, 413)):
-        headers = {"Idempotency-Key": f"body-of-{length}", "Content-Type": "application/json"}
-        response = api.call("POST", "/bookings", content=body.ljust(length), headers=headers)
-        assert (length, response.status_code) == (length, expected)
 
 
 def test_an_organization_has_200_live_holds(api: Api, world: World) -> None:

@@ -9,7 +9,7 @@ from support.api.api import Api
 from support.api.refusals import conflict_reason
 from support.world.world import DAY, HOUR, NOON, World
 
-from booking_core.base.clock import MINUTE, SECOND
+from booking_core.base.clock import SECOND
 from booking_core.db import tables
 
 pytestmark = pytest.mark.one_database
@@ -198,13 +198,3 @@ def test_a_time_that_a_clock_change_skips_moves_by_the_gap(place: Callable[[str]
     api.book(api.world.departure(api.world.experience()))
     for since, is_found in (("2026-03-29T02:30:00", True), ("2026-03-29T02:30:01", False), ("2026-03-29T01:59", True)):
         assert bool(api.get("/bookings", updated_since=since).json()["data"]) == is_found
-
-
-def test_the_minute_before_closing_is_open_and_the_minute_after_is_not(api: Api) -> None:
-    world = api.world
-    world.change(tables.organizations, world.org, hours_before_booking_closes=6)
-    world.departure(world.experience(), starts_at=NOON + 6 * HOUR + MINUTE)
-    for at, status in ((NOON, "open"), (NOON + MINUTE, "closed"), (NOON + 2 * MINUTE, "closed")):
-        world.clock.at = at
-        (found,) = api.get("/availability", **{"from": "2026-11-21"}).json()["data"]
-        assert found["status"] == status

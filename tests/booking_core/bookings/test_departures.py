@@ -234,13 +234,3 @@ def test_a_departure_that_staff_closed_or_nobody_booked_is_cancelled_too(strict:
     world.clock.advance(2 * DAY - 2 * HOUR)
     strict.cancel_under_minimum()
     assert [world.row(tables.departures, each)["status"] for each in (closed, empty)] == ["cancelled", "cancelled"]
-
-
-def test_without_lead_time_it_is_counted_at_the_start(new_world: Callable[..., World]) -> None:
-    ops = Operations(new_world(cancel_under_minimum=True))
-    departure = leaving(ops)
-    ops.book(departure)
-    ops.world.clock.advance(2 * DAY)
-    ops.cancel_under_minimum()
-    assert ops.world.row(tables.departures, departure)["status"] == "cancelled"
-    assert statuses(ops.world) == ["cancelled"]

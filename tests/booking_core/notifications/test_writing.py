@@ -209,14 +209,6 @@ def test_what_was_bought_is_listed_with_what_it_costs(mails: Mails) -> None:
     assert "vegetarian" not in guest
 
 
-def test_money_of_other_currencies_has_their_decimals(mails: Mails) -> None:
-    world = mails.world
-    tier = {"id": "adult", "name": "Adult", "price": {"amount_minor": 12345, "currency": "KWD"}, "seats_per_unit": 1}
-    experience = world.experience(currency="KWD", price_tiers=json.dumps([tier]))
-    mails.book_and_write(departure_id=world.departure(experience))
-    assert "Total:      12.345 KWD\n" in mails.text(CONFIRMATION)
-
-
 def test_an_invoice_that_is_due_is_reported_to_staff(mails: Mails) -> None:
     mails.book_and_write(payment="invoice")
     assert "An invoice has to be sent." in mails.text(STAFF)

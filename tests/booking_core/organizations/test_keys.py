@@ -96,14 +96,6 @@ def test_a_name_has_1_to_200_characters(world: World, name: str) -> None:
     assert create(world, name=name)[0].name == name
 
 
-def test_the_limit_is_twenty_active_keys(world: World, new_world: Callable[..., World]) -> None:
-    fill(world)
-    with pytest.raises(Conflict) as refused:
-        create(world)
-    assert refused.value.reason == "key_limit_reached"
-    create(new_world())
-
-
 def test_revoked_and_expired_keys_make_room(world: World) -> None:
     one, other, *_ = fill(world)
     revoke(world, one)

@@ -19,7 +19,7 @@ from booking_core.base import tokens
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.webhooks import AttemptTrigger
-from booking_core.webhooks import ClaimedDelivery, filling
+from booking_core.webhooks import ClaimedDelivery, claiming, filling
 
 SECOND = 1_000_000
 
@@ -236,13 +236,6 @@ def test_a_retry_blocks_nothing_and_waits_for_nothing(hooks: Hooks, clock: Fixed
     assert hooks.one().event_id == first
 
 
-def test_events_about_other_resources_are_sent_meanwhile(hooks: Hooks) -> None:
-    hooks.endpoint()
-    first, *_ = hooks.publish(CARD, times=3)
-    (other,) = hooks.publish()
-    assert {each.event_id for each in hooks.claim()} == {first, other}
-
-
 def test_tests_wait_for_nothing(hooks: Hooks) -> None:
     endpoint = hooks.endpoint()
     for _ in range(2):
@@ -409,13 +402,16 @@ def test_two_workers_make_rows_of_each_event_once(hooks: Hooks) -> None:
 # Costs -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("deliveries", [1, 30])
-def test_a_claim_costs_the_same_statements_for_any_number(hooks: Hooks, counted: list[str], deliveries: int) -> None:
-    for _ in range(2):
-        hooks.endpoint()
+@pytest.mark.parametrize(("deliveries", "limit"), [(1, None), (30, None), (20, 100)])
+def test_a_claim_costs_the_same_statements_for_any_number_and_limit(
+    hooks: Hooks, counted: list[str], deliveries: int, limit: int | None
+) -> None:
+    for max_per_second in (None, limit):
+        hooks.endpoint(max_per_second=max_per_second)
     hooks.publish(times=deliveries)
     counted.clear()
-    assert len(hooks.claim(free=100)) == 2 * deliveries
+    burst = min(deliveries, claiming.burst(limit)) if limit else deliveries
+    assert len(hooks.claim(free=100)) == deliveries + burst
     # The endpoints behind, the next events, their rows, the due deliveries, the secrets, the leases. SQLite changes one
     # table with a statement.
     assert len(counted) == (9 if hooks.database.is_sqlite else 6)

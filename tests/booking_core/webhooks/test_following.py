@@ -270,11 +270,13 @@ def test_failed_rows_beyond_a_transaction_are_recovered_by_the_worker(
     assert statuses(hooks, endpoint) == ["failed"] * 8
     hooks.enable(endpoint)
     assert hooks.claim() == [], "deliveries queued before it was disabled have failed"
-    assert recover(hooks, endpoint) == {"matched": 8}
+    request = recovery(hooks, endpoint)
+    assert request["matched"] == 8
     assert sorted(statuses(hooks, endpoint)) == ["failed"] * 5 + ["queued"] * 3
     for _ in range(3):
         keep_up(hooks)
     assert statuses(hooks, endpoint) == ["queued"] * 8
+    assert ids_of(hooks, endpoint, request["id"]) == [row["id"] for row in hooks.deliveries(endpoint)]
     assert hooks.world.rows(tables.webhook_recoveries) == []
     assert len(hooks.claim()) == 8
 
@@ -330,18 +332,6 @@ def test_the_log_is_filtered_by_the_last_recovery(hooks: Hooks) -> None:
     assert ids_of(hooks, endpoint, first, status=DeliveryStatus.FAILED) == every[:4]
     second = recovery(hooks, endpoint)["id"]
     assert (ids_of(hooks, endpoint, first), ids_of(hooks, endpoint, second)) == ([], every)
-
-
-def test_the_rest_of_a_recovery_has_its_id(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovering, "ROWS_AT_ONCE", 3)
-    endpoint = hooks.endpoint(events=8)
-    queue_rows(hooks.world)
-    hooks.disable(endpoint)
-    hooks.enable(endpoint)
-    recovery_id = recovery(hooks, endpoint)["id"]
-    for _ in range(3):
-        keep_up(hooks)
-    assert ids_of(hooks, endpoint, recovery_id) == [row["id"] for row in hooks.deliveries(endpoint)]
 
 
 def test_a_dry_run_counts_what_would_be_queued_and_changes_nothing(hooks: Hooks) -> None:

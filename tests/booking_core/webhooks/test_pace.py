@@ -91,15 +91,6 @@ def test_a_limit_that_is_removed_holds_nothing_back(hooks: Hooks, clock: FixedCl
     assert len(hooks.claim()) == 29
 
 
-def test_a_claim_with_a_limit_costs_no_statement_more(hooks: Hooks, counted: list[str]) -> None:
-    hooks.endpoint(max_per_second=100)
-    hooks.endpoint()
-    hooks.publish(times=20)
-    counted.clear()
-    assert len(hooks.claim(free=100)) == 30
-    assert len(counted) == (9 if hooks.database.is_sqlite else 6)
-
-
 def test_workers_at_one_instant_take_one_burst(hooks: Hooks) -> None:
     hooks.endpoint(events=20, max_per_second=30)
     queue_rows(hooks.world)

@@ -63,28 +63,6 @@ def test_a_failure_queues_the_next_attempt(hooks: Hooks, clock: FixedClock, erro
     assert bool(seen["last_timed_out"]) == (error is AttemptError.TIMEOUT)
 
 
-def test_a_delivery_that_always_fails_is_dead_after_six_attempts(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint()
-    watching = hooks.endpoint(DEAD)
-    hooks.publish()
-    start, at = clock(), []
-    for number in range(1, 7):
-        due = hooks.next_due_at()
-        assert due is not None
-        clock.at = due
-        claimed = hooks.one()
-        assert claimed.number == number
-        at.append((clock() - start) // SECOND)
-        hooks.fail(claimed)
-    assert at == [0, 60, 360, 2160, 9360, 38160]
-    row = hooks.deliveries()[0]
-    assert (row["status"], row["failure_reason"]) == ("dead", "attempts_exhausted")
-    assert (row["attempt_count"], row["next_attempt_at"], row["completed_at"]) == (6, None, clock())
-    assert [attempt["number"] for attempt in hooks.attempts()] == [1, 2, 3, 4, 5, 6]
-    assert len({attempt["id"] for attempt in hooks.attempts()}) == 6
-    assert hooks.one().endpoint_id == watching
-
-
 def test_waits_are_a_setting(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint(events=1)
     for wait in (1, 2, 3, 4, 5):

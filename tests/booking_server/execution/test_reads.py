@@ -164,19 +164,6 @@ def test_look_ups_of_one_network_alternate_with_other_networks(
     assert order[:2] == ["flood", "other"]
 
 
-def test_an_organization_runs_no_more_lists_at_once_than_its_part(
-    service: Service, new_world: Callable[..., World]
-) -> None:
-    slow, neighbour = Client(service, new_world()), Client(service, new_world())
-
-    async def others(held: Held) -> int:
-        for _ in range(20):
-            await neighbour.ask("list")
-        return held.running
-
-    assert asyncio.run(with_held_lanes(slow, others)) == PART
-
-
 def test_two_organizations_with_slow_lists_have_equal_parts_of_the_lanes(
     service: Service, new_world: Callable[..., World]
 ) -> None:

@@ -13,11 +13,9 @@ import pytest
 from support.api.api import Api
 from support.browser.guest_pages import Guest, text_of
 from support.browser.pseudo_locale import letters_left, use_pseudo_locale, visible
-from support.world.operations import Operations
 from support.world.world import DAY, FixedClock
 
-from booking_core import bookings
-from booking_core.base.errors import Conflict, NotFound
+from booking_core.base.errors import NotFound
 from booking_core.base.guest_links import GIFT_CARD_PURPOSE, Opened, gift_card_link
 from booking_core.db import tables
 from booking_core.notifications import service as views
@@ -225,24 +223,6 @@ def test_a_departure_that_does_not_exist_is_not_chosen(guest: Guest, departure: 
 def test_a_departure_of_another_experience_is_refused(guest: Guest) -> None:
     world = guest.api.world
     assert move(guest, world.departure(world.experience(), starts_at=world.clock() + 7 * DAY)).status_code == 404
-
-
-def test_guests_move_only_as_long_as_the_policy_lets_them(guest: Guest, clock: FixedClock) -> None:
-    other, world = other_departure(guest), guest.api.world
-    assert "Move to another time" in text_of(guest.open())
-    world.change(tables.organizations, world.org, guest_move_until_hours=None)
-    assert "Move to another time" not in text_of(guest.open())
-    assert move(guest, other).status_code == 409
-    world.change(tables.organizations, world.org, guest_move_until_hours=24)
-    clock.advance(4 * DAY)
-    assert "Move to another time" not in text_of(guest.open("/move"))
-    assert move(guest, other).status_code == 409
-    assert guest.row["departure_id"] != other
-    without_policy = Operations(world)  # as the organization was when it was made
-    with pytest.raises(Conflict, match="Guests do not move bookings"):
-        without_policy.act(
-            lambda tx, actor: bookings.move(tx, actor, bookings.lock(tx, actor, guest.booking["id"]), other)
-        )
 
 
 # Receipt and calendar --------------------------------------------------------------------------------------------

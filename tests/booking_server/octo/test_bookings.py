@@ -440,23 +440,3 @@ def test_an_erasure_empties_the_words_of_the_reseller(octo: Octo, shared_databas
     late = {"contact": {"country": "Norway"}}
     assert octo.done("PATCH", f"/bookings/{made['uuid']}", json=late)["contact"]["country"] is None
     assert octo.world.examine() == []
-
-
-def test_native_clients_and_resellers_never_oversell_a_departure(octo: Octo) -> None:
-    seats = 5
-
-    def by_reseller(_: int) -> int:
-        answer = octo.call("POST", "/bookings", json=octo.order(1))
-        if answer.status_code != 200:
-            return 0
-        confirmed = octo.call("POST", f"/bookings/{answer.json()['uuid']}/confirm", json={"contact": CONTACT})
-        return int(confirmed.status_code == 200)
-
-    def natively(_: int) -> int:
-        return int(octo.api.book(octo.departures[0]).status_code == 201)
-
-    with ThreadPoolExecutor(6) as threads:
-        sold = [*threads.map(lambda n: (by_reseller if n % 2 else natively)(n), range(16))]
-    assert sum(sold) == seats == octo.ops.taken(octo.departures[0])
-    assert octo.vacancies() == 0
-    assert octo.world.examine() == []

@@ -138,33 +138,6 @@ def test_deliveries_claimed_before_a_stop_are_sent_and_recorded(
     assert len(receiver.requests) == 1
 
 
-def test_an_attempt_that_could_not_be_made_is_not_overtaken(alone: World) -> None:
-    class BrokenOnce(FakeSender):
-        is_broken = True
-
-        async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
-            if self.is_broken:
-                self.is_broken = False
-                raise ValueError(tokens.new_id())
-            return await super().send(url, headers, body)
-
-    hooks, card, receiver = Hooks(alone), tokens.new_id(), BrokenOnce(url=url_of(alone))
-    hooks.endpoint(url=receiver.url)
-    crew = worker_of(alone, receiver)
-
-    async def work() -> None:
-        first = hooks.publish(card)
-        await crew.run_once()
-        second = hooks.publish(card)
-        await crew.run_once()
-        assert receiver.requests == []
-        alone.clock.advance(MINUTE)
-        await crew.run_once()
-        assert [request.headers["Svc-Event-Id"] for request in receiver.requests] == [*first, *second]
-
-    asyncio.run(work())
-
-
 def test_attempts_made_while_the_database_was_away_are_not_repeated(
     alone: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from support.databases import due
 from support.world.creating import create, created
 from support.world.hooks import follow, queue_rows
 from support.world.mails import Mails
@@ -87,20 +86,6 @@ def test_each_kind_is_deleted_after_its_retention(world: World) -> None:
     world.clock.advance(60 * DAY)
     assert turn(job) == 3
     assert kept(world) == {"deliveries": 0, "idempotency": 0, "events": 0, "webhook_endpoints": 0, "bookings": 1}
-
-
-def test_events_that_are_still_to_be_sent_are_kept(world: World) -> None:
-    subscribe(world)
-    book(world)
-    before = kept(world)
-    world.clock.advance(365 * DAY)
-    job = make_job(world)
-    turn(job)
-    assert kept(world) == before | {"idempotency": 0}
-    queue_rows(world)
-    turn(make_job(world))
-    assert kept(world) == before | {"idempotency": 0, "deliveries": 1, "events": 3 - 1}
-    assert {row["type"] for row in world.rows(tables.events)} == {"booking.created", "booking.confirmed"}
 
 
 def test_full_batches_are_followed_by_a_short_pause(world: World) -> None:
@@ -330,29 +315,6 @@ def test_an_ended_mail_is_deleted_with_its_outbox_row_after_thirty_days(world: W
     assert world.examine() == []
 
 
-def test_a_waiting_mail_is_kept_with_its_outbox_row(world: World) -> None:
-    mails, job = Mails(world), make_job(world)
-    mails.book()
-    mails.write()
-    record(mails, mails.claim(), MailOutcome.PARKED)
-    mails.book("another-key-of-a-test")
-    world.clock.advance(365 * DAY)
-    turn(job)
-    assert [row["status"] for row in world.rows(tables.effects)].count("queued") == 2
-    assert [row["status"] for row in world.rows(tables.mails)] == ["queued", "queued"]
-    assert world.examine() == []
-    due.unpark_mails(world)
-    mails.claim()
-    assert {row["last_error"] for row in world.rows(tables.mails)} == {"too_old"}
-    world.clock.advance(30 * DAY)
-    turn(job)
-    assert len(world.rows(tables.mails)) == 2, "it failed 30 days ago, and no earlier"
-    world.clock.advance(MINUTE)
-    turn(job)
-    assert world.rows(tables.mails) == []
-    assert [row["status"] for row in world.rows(tables.effects)] == ["queued", "queued"]
-
-
 def test_outbox_rows_without_a_mail_are_deleted_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     mails, job = Mails(world), make_job(world)
     world.change(tables.organizations, world.org, staff_email=None)
@@ -368,43 +330,6 @@ def test_outbox_rows_without_a_mail_are_deleted_too(world: World, monkeypatch: p
     world.clock.advance(DAY)
     turn(job)
     assert outbox_statuses(world) == {}
-
-
-@pytest.mark.one_database
-def test_mails_are_deleted_in_batches(world: World) -> None:
-    mails, job = Mails(world), make_job(world, limit=1, transactions=1)
-    for number in range(5):
-        mails.book(f"a-key-of-a-test-{number}", notify_staff=False, send_confirmation_email=number != 0)
-    mails.write()
-    record(mails, mails.claim(limit=2), MailOutcome.REFUSED)
-    record(mails, mails.claim(), MailOutcome.SENT)
-    world.clock.advance(30 * DAY + 1)
-    left = []
-    while turn(job):
-        left.append(len(world.rows(tables.mails)))
-        assert len(world.rows(tables.effects)) == left[-1]
-        assert world.examine() == []
-        world.clock.advance(SECOND)
-    assert left == [2, 1, 0, 0, 0], "one row of each kind in a turn; there are five stored answers"
-
-
-@pytest.mark.one_database
-def test_a_key_warning_is_not_repeated_after_its_outbox_row_is_deleted(world: World) -> None:
-    mails, job = Mails(world), make_job(world)
-    world.key(expires_at=world.clock() + DAY)
-    (key,) = world.rows(tables.api_keys)
-
-    def warn() -> int:
-        return due.warn_of_keys(world)
-
-    assert warn() == 1
-    mails.write()
-    record(mails, mails.claim(), MailOutcome.SENT)
-    world.clock.advance(31 * DAY)
-    turn(job)
-    assert world.rows(tables.effects) == []
-    world.change(tables.api_keys, key["id"], expires_at=world.clock() + DAY)
-    assert warn() == 0
 
 
 def test_holds_are_deleted_thirty_days_after_they_expired(world: World) -> None:
