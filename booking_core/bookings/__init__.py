@@ -49,6 +49,6 @@ from booking_core.bookings.reschedule import (
     preview_reschedule,
     reschedule,
 )
-from booking_core.bookings.search import Search, resolve_id, search
+from booking_core.bookings.search import Search, parse_number, resolve_id, search
 from booking_core.bookings.status import check_in, confirm, pay, record_no_show, record_payment, void_payment
 from booking_core.bookings.terms import Refundable

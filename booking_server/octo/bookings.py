@@ -5,6 +5,7 @@ the booking as it is then.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -107,21 +108,20 @@ def find(tx: Tx, caller: Caller, query: BookingsQuery, capabilities: frozenset[s
         raise InvalidId("productId", query.productId)
     if query.optionId not in (None, catalogue.OPTION_ID):
         raise InvalidId("optionId", query.optionId)
-    number = query.supplierReference
-    if number is not None and not (number.isascii() and number.isdigit() and len(number) <= _DIGITS_MAX):
+    number = None if query.supplierReference is None else bookings.parse_number(query.supplierReference)
+    if query.supplierReference is not None and number is None:
         return []
     filters = bookings.BookingConditions(
         experience_id=query.productId and query.productId.lower(),
         departure_from=first,
         departure_to=last,
-        number=int(number) if number else None,
+        number=number,
         external_reference=query.resellerReference,
     )
     rows = every_row(lambda page: bookings.find(tx, caller, page, filters), Order.DESC)
     return _show_bookings(tx, caller, list(islice(rows, _LIST_MAX)), capabilities)
 
 
-_DIGITS_MAX = 18
 _LIST_MAX = 1_000
 """The bookings of a list: the standard's list has no pages."""
 
@@ -183,15 +183,16 @@ def _items(items: Sequence[UnitItem], before: Sequence[JsonObject]) -> list[Json
     """
     by_uuid = {item["uuid"]: item for item in before}
     repeated = {item.uuid for item in items}
-    others = [item for item in before if item["uuid"] not in repeated]
+    unused = defaultdict(list)
+    for item in before:
+        if item["uuid"] not in repeated:
+            unused[item["unitId"]].append(item["uuid"])
 
     def merge(item: UnitItem) -> JsonObject:
         if item.uuid:
             return by_uuid.get(item.uuid, {}) | _dumped(item)
-        same = next((other for other in others if other["unitId"] == item.unit_id), None)
-        if same is not None:
-            others.remove(same)
-        return _dumped(item) | {"uuid": same["uuid"] if same else tokens.new_id()}
+        uuids = unused[item.unit_id]
+        return _dumped(item) | {"uuid": uuids.pop(0) if uuids else tokens.new_id()}
 
     return [merge(item) for item in items]
 
