@@ -95,7 +95,7 @@ def test_a_hold_is_made_and_released_by_either_half(booking: Booking, shop: Worl
         released = booking("holds", "delete", held["id"], *org, "-o", "json").json
         assert released == held | {"status": "released"}
     late = booking("holds", "create", "--departure", departure, "--seats", "1", "--for", "24h")
-    assert late.code == ExitCode.INVALID
+    assert late.code == ExitCode.USAGE
     held_for_a_day = booking("holds", "create", "--departure", departure, "--seats", "1", "--for", "24h", *org)
     assert (held_for_a_day.code, is_in_the_database(held_for_a_day.err)) == (ExitCode.OK, True)
 
