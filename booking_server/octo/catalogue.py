@@ -295,8 +295,6 @@ def _with_ids(tx: Tx, caller: Caller, product_id: str | None, ids: Iterable[str]
         raise Unprocessable(f"The availabilityIds are more than {WINDOW_DAYS_MAX} days apart.")
     end = last + SECOND - 1  # an id has no fraction of a second, and a start may have one
     offered = departures.find_between(tx, caller, first, end, experience_id=product_id.lower())
-    if len(starts) == 1:
-        return offered
     return [departure for departure in offered if _start(departure["starts_at"]) in starts]
 
 

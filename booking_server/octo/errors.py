@@ -37,22 +37,22 @@ _FORBIDDEN = (
 
 def status_and_body(error: BookingError) -> tuple[int, dict[str, Any]]:
     """Return the status of a refusal, and its body."""
-    status, code = errors.STATUS.get(type(error), 400), "BAD_REQUEST"
+    status, code, message = errors.STATUS.get(type(error), 400), "BAD_REQUEST", str(error)
     fields: dict[str, str] = {}
     if isinstance(error, InvalidId):
         status, code, fields = 400, _CODES[error.field], {str(error.field): error.value}
     elif isinstance(error, _UNPROCESSABLE):
         status, code = 400, "UNPROCESSABLE_ENTITY"
     elif isinstance(error, core.IdempotencyInProgress):
-        code = "UNPROCESSABLE_ENTITY"  # 409 with Retry-After: a refusal of the order would end the sale
-        return status, {"error": code, "errorMessage": "A request with this uuid is still running."}
+        # 409 with Retry-After: a refusal of the order would end the sale.
+        code, message = "UNPROCESSABLE_ENTITY", "A request with this uuid is still running."
     elif isinstance(error, core.ApiKeyMissing):
         code = "UNAUTHORIZED"
     elif isinstance(error, _FORBIDDEN):
         status, code = 403, "FORBIDDEN"
     elif isinstance(error, core.Unavailable):
         code = "INTERNAL_SERVER_ERROR"
-    return status, {"error": code, "errorMessage": str(error), **fields}
+    return status, {"error": code, "errorMessage": message, **fields}
 
 
 def respond_with(request: Request, error: BookingError) -> Response:
