@@ -49,10 +49,9 @@ def create(
         booking holds create --departure ID --guest adult=2 --guest child=1 --for 20m
         booking holds create --org fjord-tours --departure ID --seats 2 --for 24h     (in the database)
     """
-    if seats is not None and guest:
-        raise CliError("--seats and --guest exclude each other.", hint="pass --guest adult=2 to see the price, too")
-    if seats is None and not guest:
-        raise CliError("Either --seats or --guest is needed.", hint="pass --guest adult=2 to see the price, too")
+    if (seats is None) == (not guest):
+        problem = "--seats and --guest exclude each other." if guest else "Either --seats or --guest is needed."
+        raise CliError(problem, hint="pass --guest adult=2 to see the price, too")
     party = {"guests": counts(guest, "tier_id")} if guest else {"seats": seats}
     if uses_database(cli, org):
         create_in_database(cli, departure, org, party, length)

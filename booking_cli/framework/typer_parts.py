@@ -2,9 +2,9 @@
 
 Typer contains Click as `typer._click`, and exports neither Click's error for a missing parameter, which names only the
 first one, nor the class of such errors, nor its item of completion, which a group needs to list commands without
-importing them. It writes and runs
-the scripts of completion in private modules, too. The metadata allows the releases of Typer that have these parts, and
-`tests/architecture/test_private_parts.py` names the part that a newer release lacks.
+importing them. It writes and runs the scripts of completion in private modules, too. The metadata allows the releases
+of Typer that have these parts, and `tests/architecture/test_private_parts.py` names the part that a newer release
+lacks.
 """
 
 from typing import Any

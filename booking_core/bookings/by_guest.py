@@ -60,7 +60,7 @@ def _refusals(
 
 def refundable_now(actor: Actor, booking: LockedBooking) -> Refundable:
     """Return the payment that the guest's cancellation of a locked booking would refund."""
-    return terms.refundable(booking.with_row(booking.row), actor.organization, actor.at)
+    return terms.refundable(booking.as_read, actor.organization, actor.at)
 
 
 def cancel_by_guest(tx: Tx, actor: Actor, booking: LockedBooking) -> bytes:

@@ -60,7 +60,7 @@ def cancel(
     """
     booking = changes.lock(tx, actor, booking_id)
     if booking.row.status == BookingStatus.CANCELLED:
-        return presenting.render_for(actor, booking.with_row(booking.row))
+        return presenting.render_for(actor, booking.as_read)
     if reason is CancelReason.ABANDONED and booking.row.status == BookingStatus.CONFIRMED:
         raise Conflict("booking_confirmed", "The booking was confirmed, so it is not abandoned.")
     return cancel_one(tx, actor, booking, Cancellation(reason, note, refund, in_full))

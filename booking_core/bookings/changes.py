@@ -39,6 +39,11 @@ class LockedBooking:
     def unpaid_minor(self) -> int:
         return rules.unpaid_minor(self.row, self.details.recorded_minor)
 
+    @property
+    def as_read(self) -> BookingWithPayment:
+        """Return the booking as it is read, without a change."""
+        return self.with_row(self.row)
+
     def with_row(self, row: BookingRow) -> BookingWithPayment:
         """Return the booking with a changed row, as it is read after a change that leaves its payment."""
         return BookingWithPayment(row, self.details.recorded_minor, self.payment)

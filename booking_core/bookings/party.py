@@ -117,7 +117,7 @@ def preview_party(tx: Tx, actor: Actor, booking_id: str, party: Party) -> bytes:
     except BookingError as error:
         refused.append(error)
     if refused:
-        return changes.render(actor, Change(booking.with_row(booking.row), booking.details.seats, None, refused))
+        return changes.render(actor, Change(booking.as_read, booking.details.seats, None, refused))
     return changes.render(actor, _change(state, plan))
 
 
@@ -262,7 +262,7 @@ def _write(tx: Tx, actor: Actor, state: _State, plan: _Plan) -> None:
     _update(tx, actor, state, plan)
     restored = [gift_cards.restore(tx, actor, redemption, customer_id=customer_id)] if redemption else []
     _release(tx, actor, state, plan, number)
-    changes.publish(tx, actor, booking.with_row(booking.row), _change(state, plan).booking, also=restored)
+    changes.publish(tx, actor, booking.as_read, _change(state, plan).booking, also=restored)
     payload = {"refund_minor": money.refund + part, "currency": row.currency}
     occurrence = tokens.new_id()  # a party may change more than once
     kind = OutboxKind.BOOKING_CHANGE_MAIL

@@ -49,7 +49,7 @@ def preview_reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str)
         raise NotFound.of("departure")
     target, seats_held = departure_and_seats
     if refused := list(_refusals(actor, booking, target, actor.at, seats_held)):
-        return changes.render(actor, Change(booking.with_row(booking.row), booking.details.seats, None, refused))
+        return changes.render(actor, Change(booking.as_read, booking.details.seats, None, refused))
     return changes.render(actor, _change(booking, _rescheduled_row(actor, booking, target), target))
 
 

@@ -30,7 +30,7 @@ def confirm(tx: Tx, actor: Actor, booking_id: str) -> bytes:
     booking = changes.lock(tx, actor, booking_id)
     rules.require(rules.refusals_of_cancelled(booking.row))
     if booking.row.status == BookingStatus.CONFIRMED:
-        return presenting.render_for(actor, booking.with_row(booking.row))
+        return presenting.render_for(actor, booking.as_read)
     return _confirm(tx, actor, booking, booking.row.payment_status)
 
 
@@ -53,14 +53,14 @@ def pay(tx: Tx, actor: Actor, booking_id: str, *, payment_intent: str | None = N
     payment = {"payment_intent": payment_intent, "customer_id": booking.details.customer_id}
     if booking.row.status == BookingStatus.CANCELLED:
         if not payments.return_late(tx, actor, booking_id=booking_id, **payment):
-            return presenting.render_for(actor, booking.with_row(booking.row))
+            return presenting.render_for(actor, booking.as_read)
         if booking.details.cancel_reason == CancelReason.ABANDONED:  # any other reason has sent this mail before
             kind, at = OutboxKind.BOOKING_CANCELLATION_MAIL, actor.at
             outbox.enqueue(tx, actor.organization.id, kind, booking_id, at=at)
         return _set_payment_status(tx, actor, booking, PaymentStatus.PAID)
     payments.receive(tx, actor, booking_id=booking_id, **payment)
     if booking.row.payment_status != PaymentStatus.PENDING:
-        return presenting.render_for(actor, booking.with_row(booking.row))
+        return presenting.render_for(actor, booking.as_read)
     if booking.row.status == BookingStatus.PENDING:
         return _confirm(tx, actor, booking, PaymentStatus.PAID)
     return _set_payment_status(tx, actor, booking, PaymentStatus.PAID)
@@ -89,7 +89,7 @@ def _set_payment_status(
     is_due = row.payment_method == PaymentMethod.INVOICE and status is not PaymentStatus.PAID
     changes.write(tx, actor, store.RECORD, row, invoice_due=is_due, recorded_minor=recorded_minor)
     after = changes.reread(tx, actor, row.id)
-    changes.publish(tx, actor, booking.with_row(booking.row), after)
+    changes.publish(tx, actor, booking.as_read, after)
     return presenting.render_for(actor, after)
 
 
@@ -205,5 +205,5 @@ def _attend(tx: Tx, actor: Actor, booking_id: str, column: str, other: str, kind
         row = row._replace(updated_at=at)
         changes.write(tx, actor, store.ATTEND, row)
         changes.note(tx, actor, booking, kind, at=at, departure_id=row.departure_id)
-        changes.publish(tx, actor, booking.with_row(booking.row), booking.with_row(row))
+        changes.publish(tx, actor, booking.as_read, booking.with_row(row))
     return presenting.render_for(actor, booking.with_row(row))

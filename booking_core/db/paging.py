@@ -94,7 +94,10 @@ class KeysetList:
     def find(
         self, tx: Tx, caller: Actor, page: PageRequest, present: Callable[[Row], dict[str, Any]], **filters: object
     ) -> JsonPage:
-        """Return a page of the list. A filter that is None is not applied; one with several parameters is a dict."""
+        """Return a page of the list. A filter that is None is not applied; one with several parameters is a dict.
+
+        The statement may name the parameter `now`, the caller's instant.
+        """
         applied = {name: value for name, value in filters.items() if value is not None}
         binding = Binding(caller.organization.id, self.endpoint, page.order, tuple(sorted(applied.items())))
         owner, limit = caller.organization.id, page.limit + 1

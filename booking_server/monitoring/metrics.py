@@ -1,7 +1,7 @@
 """The metrics of one process, and the metrics of the whole installation, which every process reports alike.
 
-Queues, pools and loops are read when Prometheus asks. The installation's are read from its database, on a
-connection that nothing else uses, and kept for some seconds: several scrapes cost one look.
+Queues, pools and loops are read when Prometheus asks. The installation's are read from its database, on a connection
+that nothing else uses, and kept for some seconds: several scrapes cost one look.
 """
 
 import logging
