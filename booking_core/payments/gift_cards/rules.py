@@ -173,10 +173,13 @@ class LockedCard(NamedTuple):
     updated_at: int
 
     def changed(self, at: int, **values: Any) -> "LockedCard":
-        """Return the card after a change. Its status is not recomputed."""
+        """Return the card after a change. Its status is not recomputed.
+
+        Each change is later than the one before, also when the clock steps back or two transactions began in one
+        microsecond: the ledger is in the order of its instants.
+        """
         columns = {name: values.pop(name) for name in ("deactivated_at",) if name in values}
-        # A clock that steps back must not take updated_at with it.
-        return self._replace(row=self.row._replace(**values), updated_at=max(at, self.updated_at), **columns)
+        return self._replace(row=self.row._replace(**values), updated_at=max(at, self.updated_at + 1), **columns)
 
 
 def taken(card: LockedCard | None, *, currency: str, wanted_minor: int) -> int:

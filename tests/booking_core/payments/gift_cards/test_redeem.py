@@ -178,11 +178,15 @@ def test_the_ledger_takes_a_booking_once(till: Till) -> None:
     assert balance(till.card(card["id"])) == 49_500
 
 
-def test_a_clock_that_steps_back_leaves_updated_at_where_it_is(till: Till) -> None:
+@pytest.mark.parametrize("later", [-DAY, 0], ids=["the clock steps back", "the clock stands still"])
+def test_each_entry_of_a_ledger_is_later_than_the_one_before(till: Till, later: int) -> None:
     card, code = till.issue()
-    till.world.clock.at = NOON - DAY
-    till.redeem(code)
-    assert till.world.row(tables.gift_cards, card["id"])["updated_at"] == NOON
+    till.world.clock.advance(later)
+    for _ in range(3):
+        till.redeem(code, 1_000)
+    entries = [row["created_at"] for row in till.world.rows(tables.gift_card_entries)]
+    assert sorted(entries) == [NOON, NOON + 1, NOON + 2, NOON + 3]
+    assert till.world.row(tables.gift_cards, card["id"])["updated_at"] == NOON + 3
 
 
 # Many at once ----------------------------------------------------------------------------------------------------
