@@ -134,8 +134,11 @@ def add_bookings(tx: "Tx", actor: "Actor") -> None:
     cancelled, *others = (departure for departure in offered if departure is not full)
     guests = iter(_GUESTS * len(others))
     for number, departure in enumerate([cancelled, *others]):
-        for _ in range(min(chance.randint(0, 3), departure["seats_available"] // 4) + (departure is cancelled)):
-            booking_id = _book(tx, actor, departure, next(guests), chance.randint(1, 4), chance.choice(_PAYMENTS))
+        seats = departure["seats_available"]
+        # Parties of four leave a seat for the gift card; the departure that is cancelled has one party at least.
+        for _ in range(max(min(chance.randint(0, 3), (seats - 1) // 4), departure is cancelled)):
+            party = min(chance.randint(1, 4), seats)
+            booking_id = _book(tx, actor, departure, next(guests), party, chance.choice(_PAYMENTS))
             if number % 9 == 8:
                 bookings.cancel(tx, actor, booking_id, reason=CancelReason.CUSTOMER)
     bookings.cancel_departure_batch(tx, actor, cancelled["id"])

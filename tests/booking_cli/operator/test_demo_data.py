@@ -1,18 +1,28 @@
 """The example catalogues of the demo are valid and have departures on any day, and their pictures are served."""
 
+import contextlib
 import json
+import random
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from itertools import product
 
 import pytest
 from fastapi import FastAPI
+from sqlalchemy import select
 from starlette.testclient import TestClient
+from support.world.world import HOUR, World
 
 from booking_cli.operator import demo_app, demo_data
 from booking_cli.operator.demo_organizations import ORGANIZATIONS, DemoOrganization
 from booking_core.base.clock import SECOND
+from booking_core.base.context import Actor
 from booking_core.base.errors import NotFound
 from booking_core.catalogue import transfer
+from booking_core.db import tables
+from booking_core.db.statements import OWNER, Statement
 
+ALL_BOOKINGS = Statement(select(tables.bookings.c.status).where(tables.bookings.c.organization_id == OWNER))
 DAYS = tuple(date(2026, 11, 25) + timedelta(days=days) for days in (0, 40, 200, 360, 400, 1600))
 
 
@@ -27,6 +37,40 @@ def test_each_of_the_next_six_months_has_departures(demo: DemoOrganization, toda
     assert months[0] >= 60
     if demo.slug == "fjord-tours":  # the key of the first call is of this one, and its guide books for tomorrow
         assert {today + timedelta(days=number) for number in range(183)} <= set(starts)
+
+
+class Undone(Exception):
+    """Ends a transaction whose changes nobody needs."""
+
+
+class LargestParties(random.Random):
+    """Always the largest number, of parties and of their guests."""
+
+    def randint(self, a: int, b: int) -> int:
+        return b
+
+
+@pytest.mark.one_database
+@pytest.mark.parametrize("demo", ORGANIZATIONS, ids=[demo.slug for demo in ORGANIZATIONS])
+def test_bookings_fit_in_the_departures_when_the_next_ones_are_the_smallest(
+    demo: DemoOrganization, new_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo_data.random, "Random", LargestParties)
+    world = new_world(timezone=demo.timezone, default_currency=demo.currency)
+    organization, installation = world.organization, world.installation
+    today = datetime.fromtimestamp(world.clock() / SECOND, UTC).date()
+    plan = transfer.validate(demo_data.shifted(json.loads(demo.catalogue.read_text()), today))
+    world.database.write(lambda tx: transfer.import_plan(tx, organization, installation, plan, now=world.clock()))
+    smallest = sorted(plan.departures, key=lambda departure: departure.values["seats_total"])[:3]
+    for departure, hours in product(smallest, range(1, 12, 2)):
+        at = max(departure.values["starts_at"] - hours * HOUR, world.clock())
+        actor = Actor(installation=installation, organization=organization, at=at)
+        with contextlib.suppress(Undone), world.database.writing() as tx:
+            demo_data.add_bookings(tx, actor)
+            tx.flush()
+            rows = tx.all(ALL_BOOKINGS, organization_id=organization.id)
+            assert {status for (status,) in rows} == {"confirmed", "cancelled"}, hours
+            raise Undone
 
 
 @pytest.mark.parametrize("demo", ORGANIZATIONS, ids=[each.slug for each in ORGANIZATIONS])
