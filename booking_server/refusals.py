@@ -16,7 +16,7 @@ from booking_server.api.middleware import context_headers
 from booking_server.fastapi_ext import requests
 from booking_server.fastapi_ext.routes import methods_of
 from booking_server.guest_pages import GUEST_PAGES
-from booking_server.guest_pages.pages import error_page
+from booking_server.guest_pages.pages import error_page, failure_page
 from booking_server.octo import errors as octo
 from booking_server.reference import missing_page
 from booking_server.request_state import path_of, state_of
@@ -97,7 +97,10 @@ async def _count_address(request: Request) -> None:
 
 
 async def _failed(request: Request, _: Any) -> Response:
-    if _is_octo(path_of(request.scope)):
+    path = path_of(request.scope)
+    if path.startswith(GUEST_PAGES):
+        response: Response = failure_page(request)
+    elif _is_octo(path):
         response = octo.respond_with_failure(request)
     else:
         failed = errors.internal(state_of(request.scope).request_id)

@@ -18,7 +18,7 @@ from booking_core.base.errors import BookingError
 from booking_core.base.languages import N_, NAMES, Language, choose, language
 from booking_core.bookings import Move, Refundable
 from booking_core.notifications import Brand, GiftCardView, GuestView
-from booking_server.api.errors import STATUS
+from booking_server.api.errors import INTERNAL_STATUS, STATUS
 from booking_server.guest_pages.links import Link, language_of_stranger
 from booking_server.guest_pages.offers import offer
 
@@ -179,7 +179,15 @@ def gift_card_page(view: GiftCardView, link: Link) -> HTMLResponse:
 
 def error_page(request: Request, error: BookingError) -> HTMLResponse:
     """Render an error for the guest, in a language that the browser accepts."""
-    status = STATUS[type(error)]
+    return _message_page(request, STATUS[type(error)])
+
+
+def failure_page(request: Request) -> HTMLResponse:
+    """Render a failure on our side for the guest."""
+    return _message_page(request, INTERNAL_STATUS)
+
+
+def _message_page(request: Request, status: int) -> HTMLResponse:
     wording = language(choose(language_of_stranger(request)))
     title, words = _MESSAGES.get(status, (N_("Please try again"), _advice(request.method)))
     context = {"title": wording.gettext(title), "words": wording.gettext(words)}
@@ -190,8 +198,8 @@ def _advice(method: str) -> str:
     """Return the advice after a fault: when the connection is lost during a commit, its outcome is unknown."""
     if method == "POST":
         return N_(
-            "The page is not available at the moment. Your booking may be cancelled by now, or not. Please open your"
-            " link again in a minute: the page will say."
+            "The page is not available at the moment. Your change may have been made, or not. Please open your link"
+            " again in a minute: the page will say."
         )
     return N_("The page is not available at the moment. Nothing was changed. Please try again in a minute.")
 

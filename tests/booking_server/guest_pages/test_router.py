@@ -12,6 +12,8 @@ from support.world.world import HOUR, FixedClock
 
 from booking_core import bookings, notifications
 from booking_core.db import tables
+from booking_server.execution.executor import busy
+from booking_server.transport.admission import Admission
 
 pytestmark = pytest.mark.one_database
 
@@ -481,7 +483,36 @@ def test_an_unknown_outcome_of_a_cancellation_is_reported(guest: Guest, monkeypa
     response = guest.confirm()
     assert (response.status_code, guest.row["status"]) == (503, "cancelled")
     assert "Nothing was changed" not in text_of(response)
-    assert "Your booking may be cancelled by now" in text_of(response)
+    assert "Your change may have been made" in text_of(response)
+
+
+@pytest.mark.parametrize(
+    ("method", "language", "text"),
+    [
+        ("GET", "", "The page is not available at the moment. Nothing was changed."),
+        ("GET", "?lang=de", "Die Seite ist im Moment nicht erreichbar. Es wurde nichts geändert."),
+        ("POST", "?lang=fr", "Votre modification est peut-être enregistrée, peut-être pas."),
+    ],
+)
+def test_a_failure_gets_a_page_in_the_language_of_the_guest(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch, method: str, language: str, text: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(notifications, "open_link", fail)
+    response = guest.call(method, f"{guest.path}/cancel{language}")
+    assert (response.status_code, response.headers["content-type"]) == (500, "text/html; charset=utf-8")
+    assert text in text_of(response)
+    assert response.headers["referrer-policy"] == "no-referrer"
+    assert response.headers["cache-control"] == "no-store"
+
+
+def test_an_overloaded_service_gets_a_page(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Admission, "refusal", lambda *_: busy(3.0, "late"))
+    response = guest.open("?lang=it")
+    assert (response.status_code, response.headers["retry-after"]) == (503, "3")
+    assert "La pagina al momento non è disponibile." in text_of(response)
 
 
 @pytest.mark.usefixtures("postgresql_only")
