@@ -203,7 +203,7 @@ def render(
     if about.booking is not None and kind in GUEST_KINDS:
         return _for_guest(kind, about, about.booking, values, link, organizer)
     if about.booking is not None and kind in STAFF_PAYMENT_KINDS:
-        return _of_payment(kind, about.organization, about.booking, values)
+        return _of_payment(kind, about, about.booking, values)
     return _for_staff(kind, about, values)
 
 
@@ -212,7 +212,7 @@ def _for_guest(
 ) -> MailContent:
     organization, wording = about.organization, language_of(row, about.organization)
     row = translated(row, organization)
-    booking = summary(row, organization, wording)
+    booking = summary(row, organization, wording, at=about.at)
     subject = wording.gettext(_SUBJECTS[kind], title=booking.title, day=booking.day)
     context = _facts(organization, payload, wording) | {"booking": booking, "manage_url": link}
     picture = qr_png(row.id) if link and booking.is_confirmed else None
@@ -237,14 +237,15 @@ def _of_gift_card(
     return _content(kind, organization, wording, subject, context, picture=picture)
 
 
-def _of_payment(kind: OutboxKind, organization: Organization, row: MailBooking, payload: dict[str, Any]) -> MailContent:
+def _of_payment(kind: OutboxKind, about: Subject, row: MailBooking, payload: dict[str, Any]) -> MailContent:
     """Render a mail to staff about a payment at Stripe that needs a person.
 
     Args:
         payload: amount_minor, currency, reason, payment_intent.
     """
+    organization = about.organization
     wording = language(choose(organization.language))
-    booking = summary(row, organization, wording)
+    booking = summary(row, organization, wording, at=about.at)
     amount_minor = payload["amount_minor"]
     notice = {
         "title": wording.gettext(_TITLES[kind]),
@@ -263,7 +264,7 @@ def _for_staff(kind: OutboxKind, about: Subject, payload: dict[str, Any]) -> Mai
     organization, facts = about.organization, _facts(about.organization, payload, ENGLISH)
     booking, names = None, facts
     if about.booking is not None:
-        booking = summary(about.booking, organization)
+        booking = summary(about.booking, organization, at=about.at)
         number = "" if booking.number is None else f" {booking.number}"
         names = {"task": booking.refund_task, "number": number, "title": booking.title, "day": booking.day}
     subject = _SUBJECTS_FOR_STAFF[kind].format_map(names)

@@ -264,7 +264,7 @@ def open_link(tx: Tx, installation: Installation, token: str, locale: str | None
     organization = actor.organization
     wording = language(choose(locale, row.locale, organization.language))
     row = translated(row, organization, locale)
-    return GuestView(actor, row, summary(row, organization, wording), wording)
+    return GuestView(actor, row, summary(row, organization, wording, at=actor.at), wording)
 
 
 def _opened(tx: Tx, installation: Installation, token: str, purpose: str = PURPOSE) -> tuple[Opened, Actor]:

@@ -13,7 +13,7 @@ from booking_core.base.languages import ENGLISH, N_, Language, choose, language
 from booking_core.base.tokens import SecretKeys
 from booking_core.catalogue import experiences
 from booking_core.models.bookings import BookingStatus, CancelReason, PaymentMethod, PaymentSource, PaymentStatus
-from booking_core.notifications.formatting import lines, map_url, one_line, zone_name
+from booking_core.notifications.formatting import brand, lines, map_url, one_line, zone_name
 from booking_core.payments.refund_states import RefundState
 
 
@@ -250,38 +250,63 @@ def _line(wording: Language, label: str, count: int, amount_minor: int, currency
     )
 
 
-def _policy(row: MailBooking, organization: Organization, wording: Language) -> str | None:
+_FREE, _FREE_BEFORE = (
+    N_("You can cancel free of charge until %(moment)s."),
+    N_("You could cancel free of charge until %(moment)s."),
+)
+_PART_AFTER, _PART_NOW = (
+    N_("After that, %(percent)s of what you paid is returned."),
+    N_("Now %(percent)s of what you paid is returned."),
+)
+_NOTHING_AFTER, _NOTHING_NOW = N_("After that, nothing is returned."), N_("Now nothing is returned.")
+
+
+def _policy(row: MailBooking, organization: Organization, wording: Language, at: int) -> str | None:
     """Return the sentences about the refund of a cancellation (decision B12), where there is something to return."""
     can_be_paid = row.payment_source == PaymentSource.STRIPE or row.recorded_minor
     if row.status == BookingStatus.CANCELLED or not can_be_paid or not row.total_minor:
         return None
     until = organization.refunds_in_full_until(row.starts_at)
-    free = wording.gettext(
-        "You can cancel free of charge until %(moment)s.", moment=wording.moment(organization.zone, until)
-    )
+    is_over = at > until
+    free = wording.gettext(_FREE_BEFORE if is_over else _FREE, moment=wording.moment(organization.zone, until))
     percent = organization.refund_late_percent
     if percent:
-        share = wording.percent(percent)
-        after = wording.gettext("After that, %(percent)s of what you paid is returned.", percent=share)
+        rest = wording.gettext(_PART_NOW if is_over else _PART_AFTER, percent=wording.percent(percent))
     else:
-        after = wording.gettext("After that, nothing is returned.")
-    return f"{free} {after}"
+        rest = wording.gettext(_NOTHING_NOW if is_over else _NOTHING_AFTER)
+    return f"{free} {rest}"
 
 
-def _online(row: MailBooking, organization: Organization, wording: Language) -> Iterator[str]:
+_CANCEL, _CANCEL_BEFORE = (
+    N_("You can cancel online until %(moment)s. After that, please ask us."),
+    N_("You could cancel online until %(moment)s. To cancel now, please contact %(operator)s."),
+)
+_MOVE, _MOVE_BEFORE = (
+    N_("You can move the booking online until %(moment)s."),
+    N_("You could move the booking online until %(moment)s. To move it now, please contact %(operator)s."),
+)
+
+
+def _online(row: MailBooking, organization: Organization, wording: Language, at: int) -> Iterator[str]:
     if row.status == BookingStatus.CANCELLED:
         return
-    zone = organization.zone
     cancels_until = organization.guest_cancels_until(row.starts_at)
     if cancels_until is None:
         yield wording.gettext("To cancel, please ask us.")
-    else:
-        moment = wording.moment(zone, cancels_until)
-        yield wording.gettext("You can cancel online until %(moment)s. After that, please ask us.", moment=moment)
-    moves_until = organization.guest_moves_until(row.starts_at)
-    if moves_until is not None:
-        moment = wording.moment(zone, moves_until)
-        yield wording.gettext("You can move the booking online until %(moment)s.", moment=moment)
+    for until, text, text_before in (
+        (cancels_until, _CANCEL, _CANCEL_BEFORE),
+        (organization.guest_moves_until(row.starts_at), _MOVE, _MOVE_BEFORE),
+    ):
+        if until is not None:
+            names = {"moment": wording.moment(organization.zone, until), "operator": _contact(organization)}
+            yield wording.gettext(text_before if at >= until else text, **names)
+
+
+def _contact(organization: Organization) -> str:
+    """Return an organization's name with the ways to reach it: `Fjord Tours (+47 55 12, hei@fjord.example)`."""
+    identity = brand(organization)
+    ways = ", ".join(filter(None, (identity.contact_phone, identity.contact_email)))
+    return one_line(f"{organization.name} ({ways})" if ways else organization.name)
 
 
 def language_of(row: MailBooking, organization: Organization) -> Language:
@@ -295,8 +320,12 @@ _SHOWN_AS_IT_IS = (
 )
 
 
-def summary(row: MailBooking, organization: Organization, wording: Language = ENGLISH) -> Summary:
-    """Return the summary of a booking in a language, in the organization's zone."""
+def summary(row: MailBooking, organization: Organization, wording: Language = ENGLISH, *, at: int) -> Summary:
+    """Return the summary of a booking in a language, in the organization's zone.
+
+    Args:
+        at: the present, which decides whether a deadline is over.
+    """
     zone, currency, refund = organization.zone, row.currency, row.refund
 
     def money(amount_minor: int | None) -> str | None:
@@ -311,8 +340,8 @@ def summary(row: MailBooking, organization: Organization, wording: Language = EN
         meeting_point=tuple(lines(row.meeting_point or "")),
         what_to_bring=tuple(orjson.loads(row.what_to_bring or "[]")),
         terms=tuple(lines(row.terms or "")),
-        policy=_policy(row, organization, wording),
-        online=tuple(_online(row, organization, wording)),
+        policy=_policy(row, organization, wording, at),
+        online=tuple(_online(row, organization, wording, at)),
         day=wording.day(zone, row.starts_at),
         when=wording.span(zone, row.starts_at, row.ends_at),
         zone=zone_name(zone, row.starts_at),

@@ -72,7 +72,6 @@ def booking_page(view: GuestView, link: Link, *, has_moved: bool = False, is_ref
         public_url=view.actor.installation.public_url,
         booking=view.summary,
         can_cancel=bookings.guest_may_cancel(view.actor, view.row),
-        is_free=view.actor.at < view.actor.organization.refunds_in_full_until(view.row.starts_at),
         can_move=bookings.guest_may_move(view.actor, view.row),
         has_begun=view.has_begun,
         has_moved=has_moved,
