@@ -61,7 +61,6 @@ def import_(
         booking catalog import --org fjord-tours --dry-run - < fjord-tours.json
         booking catalog import --org fjord-tours --cancel-bookings fjord-tours.json
     """
-    from booking_core import organizations
     from booking_core.catalogue import transfer
 
     tally = transfer.ImportTally()
@@ -70,8 +69,7 @@ def import_(
         settings = secret_keys.settings_with_secret_key()
         with storage.open_database(cli) as database, cli.render.progress(f"importing {file.name}") as advance:
             installation = secret_keys.verified_installation(settings, database, cli.render.warn)
-            organization = database.read(lambda tx: organizations.get(tx, slug=org))
-            storage.note_organization(cli, organization)
+            organization = storage.find_organization(cli, database, org)
             # Validated before the transaction begins, since it takes long for a large file.
             plan = transfer.validate(
                 document, organization=organization, other_currency=other_currency, other_timezone=other_timezone
@@ -95,11 +93,9 @@ def export(cli: Cli, org: Org) -> None:
     """
     installation = secret_keys.load_installation(storage.load_settings())
     with storage.open_database(cli) as database:
-        from booking_core import organizations
         from booking_core.catalogue import transfer
 
-        organization = database.read(lambda tx: organizations.get(tx, slug=org))
-        storage.note_organization(cli, organization)
+        organization = storage.find_organization(cli, database, org)
         document = database.read(lambda tx: transfer.export(tx, organization, installation))
     cli.render.document(document)
 
@@ -128,21 +124,20 @@ def validate(
     document = read_document(file)
     from booking_core.catalogue import transfer
 
-    plan = transfer.validate(
-        document,
-        organization=_organization(cli, org) if org else None,
-        other_currency=other_currency,
-        other_timezone=other_timezone,
-    )
+    organization = _organization(cli, org) if org else None
+    try:
+        plan = transfer.validate(
+            document, organization=organization, other_currency=other_currency, other_timezone=other_timezone
+        )
+    except transfer.InvalidCatalogue as error:
+        raise error.with_outcome(None) from None
     counts = {kind: len(getattr(plan, kind)) for kind in KINDS}
     cli.render.one({"valid": True, **counts, "notes": _note_objects(plan.notes)} if cli.render.is_json else counts)
 
 
 def _organization(cli: Cli, slug: str) -> "Organization":
     with storage.open_database(cli) as database:
-        from booking_core import organizations
-
-        return database.read(lambda tx: organizations.get(tx, slug=slug))
+        return storage.find_organization(cli, database, slug)
 
 
 def _write_summary(

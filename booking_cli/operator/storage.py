@@ -34,10 +34,23 @@ def load_settings() -> "Settings":
     Raises:
         CliError: a setting is invalid.
     """
-    from booking_core.base.settings import SettingError, Settings
+    from booking_core.base.settings import Settings
+
+    with translate_setting_errors():
+        return Settings.from_environment()
+
+
+@contextmanager
+def translate_setting_errors() -> Iterator[None]:
+    """Turn the error for an invalid setting into the error of a command.
+
+    Raises:
+        CliError: `bad_setting`.
+    """
+    from booking_core.base.settings import SettingError
 
     try:
-        return Settings.from_environment()
+        yield
     except SettingError as error:
         raise CliError(str(error), code="bad_setting") from None
 
@@ -103,6 +116,19 @@ def note_organization(cli: Cli, organization: "Organization") -> None:
     if cli.organization != organization.slug:
         cli.organization = organization.slug
         cli.render.note(f"organization: {one_line(organization.slug)} ({one_line(organization.name)})")
+
+
+def find_organization(cli: Cli, database: "Database", slug: str) -> "Organization":
+    """Return the organization that a command works on, and note it.
+
+    Raises:
+        NotFound: there is none.
+    """
+    from booking_core import organizations
+
+    organization = database.read(lambda tx: organizations.get(tx, slug=slug))
+    note_organization(cli, organization)
+    return organization
 
 
 def location(settings: "Settings") -> str:

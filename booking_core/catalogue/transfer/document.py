@@ -69,16 +69,17 @@ class Note(NamedTuple):
 class InvalidCatalogue(Malformed):
     """An error that lists the first problems of a catalogue."""
 
-    def __init__(self, problems: Iterable[Problem], outcome: str = "nothing was imported") -> None:
+    def __init__(self, problems: Iterable[Problem], outcome: str | None = "nothing was imported") -> None:
         self._first = tuple(islice(problems, PROBLEMS_MAX + 1))
         self.problems = self._first[:PROBLEMS_MAX]
         details = [
             ErrorDetail(field=problem.pointer, reason="invalid", message=problem.message) for problem in self.problems
         ]
-        super().__init__(f"The catalogue has {_counted(len(self._first))}; {outcome}.", details=details)
+        sentences = filter(None, (f"The catalogue has {_counted(len(self._first))}", outcome))
+        super().__init__(f"{'; '.join(sentences)}.", details=details)
 
-    def with_outcome(self, outcome: str) -> "InvalidCatalogue":
-        """Return the same error with another outcome."""
+    def with_outcome(self, outcome: str | None) -> "InvalidCatalogue":
+        """Return the same error with another outcome; None: nothing was to be imported."""
         return InvalidCatalogue(self._first, outcome)
 
 
