@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from booking_cli.framework.arguments import timestamp
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
+from booking_cli.framework.formatting import Item
 from booking_cli.framework.options import DEFAULT_LIMIT, Limit, OrgFilter, option
 from booking_cli.operator import storage
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 app = command_group("List the changes by operator commands and API keys (operator).")
 
 COLUMNS = ("at", "actor", "action", "organization", "summary", "actor_kind")
-TABLE = ("at", "actor", "action", "summary", "organization", "actor_kind")
-"""Columns by importance: a narrow terminal shows the first ones, and the summary in several lines."""
+TABLE = ("at", "actor", "action", "organization", "actor_kind")
+"""Columns of a terminal, by importance: a narrow one shows the first. The summary is below each row."""
 
 
 @command(app, "list", shape="audit_entry")
@@ -54,6 +55,11 @@ def list_(
         owner = organization.id if organization else None
         return audit.find(tx, organization_id=owner, since=earliest, action=action or "", limit=most)
 
-    columns = TABLE if cli.render.is_default_table else COLUMNS
-    layout: dict[str, Any] = {"truncated": {"actor": 20}, "wrapped": ("summary",)}
-    storage.write_list(cli, find, org, limit, columns, empty="No change found.", **layout)
+    is_table = cli.render.is_default_table
+    layout: dict[str, Any] = {"truncated": {"actor": 20}, "below": _summary if is_table else None}
+    storage.write_list(cli, find, org, limit, TABLE if is_table else COLUMNS, empty="No change found.", **layout)
+
+
+def _summary(entry: Item) -> str:
+    """Return the summary of an entry with a blank after each comma, where its line may end."""
+    return str(entry["summary"]).replace(",", ", ")

@@ -45,6 +45,8 @@ LIMIT_REACHED = "is_limit_reached"
 """A field of the last page of a search that stopped at its limit. It is not written."""
 
 _PIPE_WIDTH = 10_000
+_INDENT = "  "
+"""Is written before a detail below a row of a table."""
 _DETAIL_LENGTH_MAX = 200
 """A longer detail lists every choice. People get a hint instead, and programs the whole detail."""
 
@@ -117,7 +119,7 @@ class Renderer:
         """Write a single item: an object, or a line for each field. On a terminal empty fields are left out."""
         self.check_fields([item])
         if self.is_json:
-            self._json(self._selected(item))
+            self.document(self._selected(item))
         elif self.fields:
             self._line(item, self.fields)
         elif self.format == "tsv":
@@ -144,7 +146,7 @@ class Renderer:
             wrapped: columns of a table that may break into lines.
             truncated: columns of a table that may end in an ellipsis, with the width that each should have before less
                 important columns are shown.
-            below: returns a text for a line below each row of a table, whose cells are not wrapped then.
+            below: returns a text that is written below each row of a table, whose cells are not wrapped then.
             extra: further fields of the envelope.
 
         Raises:
@@ -153,16 +155,19 @@ class Renderer:
         self.check_fields(items)
         if self.format == "json":
             envelope = {"has_more": next_cursor is not None, "next_cursor": next_cursor, **(extra or {})}
-            self._json({"data": [self._selected(item) for item in items], **envelope})
+            self.document({"data": [self._selected(item) for item in items], **envelope})
         elif self.format == "jsonl":
             for item in items:
-                self._json(self._selected(item))
+                self._json(self._selected(item), None)
         elif self.format == "tsv":
             for item in items:
                 self._line(item, self.fields or columns)
         elif items:
-            console = self._console()
-            table = self._table(items, columns, console.width, wrapped, truncated)
+            from booking_cli.framework.tables import build_table
+
+            console, paths, is_selected = self._console(), self.fields or columns, bool(self.fields)
+            layout: dict[str, Any] = {"wrapped": wrapped, "truncated": truncated}
+            table = build_table(items, paths, console.width, is_selected=is_selected, **layout)
             if below:
                 self._write_in_pairs(console, table, [text_of(below(item)) for item in items])
             else:
@@ -171,7 +176,8 @@ class Renderer:
             self.note(empty)
 
     def _write_in_pairs(self, console: "Console", table: "Table", details: Sequence[str]) -> None:
-        """Write a table whose rows have one line each, with a detail below each row, cut to the width."""
+        """Write a table whose rows have one line each, with a detail below each row. Only a blank ends its lines, so an
+        id stays whole."""
         from rich.text import Text
 
         with console.capture() as capture:
@@ -180,7 +186,9 @@ class Renderer:
         self._write(f"{header}\n")
         for row, detail in zip(rows, details, strict=True):
             self._write(f"{row}\n")
-            console.print(Text(f"  {detail}"), style="dim", no_wrap=True, overflow="ellipsis")
+            for line in Text(detail).wrap(console, console.width - len(_INDENT)) if detail else ():
+                line.rstrip()
+                console.print(Text(_INDENT).append_text(line), style="dim")
 
     def limited(self, items: Sequence[Item], limit: int, columns: Sequence[str], **settings: Any) -> None:
         """Write the first items of a list that was read with one item more than the limit."""
@@ -234,20 +242,24 @@ class Renderer:
 
     def document(self, item: Item) -> None:
         """Write a JSON document, in every output format."""
-        self._json(item, indent=None if self.format == "jsonl" else 2)
+        self._json(item, None if self.format == "jsonl" else 2)
 
     def text(self, text: str) -> None:
         """Write plain text. In the json modes a command writes an object instead."""
         self._write(text + "\n")
 
+    def painted(self, text: str, color: str) -> str:
+        """Return a text for stdout in a color, where colors are used."""
+        return self._colored(text, color, sys.stdout)
+
     def heading(self, text: str) -> None:
         """Write a heading on one line, in bold where colors are used."""
-        self._write(self._bold(one_line(text)) + "\n")
+        self._write(self.painted(one_line(text), BOLD) + "\n")
 
     def line(self, item: Item) -> None:
         """Write one item as a JSON object on one line."""
         self.check_fields([item])
-        self._dump(self._selected(item), None)
+        self._json(self._selected(item), None)
 
     def flush(self) -> None:
         """Write buffered output now, to notice a closed pipe."""
@@ -259,10 +271,7 @@ class Renderer:
     def _line(self, item: Item, paths: Sequence[str]) -> None:
         self._write("\t".join(text_of(value_at(item, path)) for path in paths) + "\n")
 
-    def _json(self, item: Item, indent: int | None = None) -> None:
-        self._dump(item, 2 if self.format == "json" else indent)
-
-    def _dump(self, item: Item, indent: int | None) -> None:
+    def _json(self, item: Item, indent: int | None) -> None:
         ascii_only = "utf" not in (sys.stdout.encoding or "").lower()
         self._write(json.dumps(item, ensure_ascii=ascii_only, indent=indent) + "\n")
 
@@ -270,20 +279,7 @@ class Renderer:
         pairs = [(path, text) for path, text in flat(item) if text]
         width = max((len(title) for title, _ in pairs), default=0)
         for title, text in pairs:
-            self._write(f"{self._bold(f'{title:<{width}}')}  {text}".rstrip() + "\n")
-
-    def _table(
-        self,
-        items: Sequence[Item],
-        columns: Sequence[str],
-        width: int,
-        wrapped: Sequence[str],
-        truncated: Mapping[str, int] | None,
-    ) -> "Table":
-        from booking_cli.framework.tables import build_table
-
-        paths, is_selected = self.fields or columns, bool(self.fields)
-        return build_table(items, paths, width, is_selected=is_selected, wrapped=wrapped, truncated=truncated)
+            self._write(f"{self.painted(f'{title:<{width}}', BOLD)}  {text}".rstrip() + "\n")
 
     def _console(self) -> "Console":
         from rich.console import Console
@@ -297,9 +293,6 @@ class Renderer:
             width=None if sys.stdout.isatty() else _PIPE_WIDTH,
             highlight=False,
         )
-
-    def _bold(self, text: str) -> str:
-        return self._colored(text, BOLD, sys.stdout)
 
     def _colored(self, text: str, color: str, stream: TextIO) -> str:
         return f"{color}{text}{PLAIN}" if wants_color(stream, self._color) else text

@@ -224,14 +224,22 @@ def test_availability_shows_prices_and_the_ids_that_a_booking_names(
     assert max(map(cell_len, (header, row, below))) <= width
 
 
-def test_many_tiers_are_cut_at_the_width(recorded_terminal: RecordedTerminal) -> None:
+def test_no_id_below_a_row_is_broken_or_cut(recorded_terminal: RecordedTerminal) -> None:
     screen = recorded_terminal(80)
     tiers = ", ".join(f"tier-{number}" for number in range(20))
-    Renderer().many(DEPARTURES, api_departures.TABLE, below=lambda item: f"{item['id']}  {tiers}")
+    Renderer().many([*DEPARTURES, DEPARTURES[0]], api_departures.TABLE, below=lambda item: f"{item['id']}  {tiers}")
     lines = screen.getvalue().splitlines()
-    assert len(lines) == 1 + 2 * len(DEPARTURES)
-    assert all(line.startswith(f"  {ID}  tier-0, ") and line.endswith("…") for line in lines[2::2])
+    details = [line.strip() for line in lines if line.startswith("  ")]
+    assert details[0].startswith(f"{ID}  tier-0, ")
+    assert " ".join(details).count(tiers) == len(DEPARTURES) + 1
     assert max(map(cell_len, lines)) <= 80
+
+
+def test_a_row_without_a_detail_has_one_line(recorded_terminal: RecordedTerminal) -> None:
+    screen = recorded_terminal(80)
+    Renderer().many([{"name": "Ada"}, {"name": "Grace"}], ("name",), below=lambda item: "")
+    assert screen.getvalue().split() == ["name", "Ada", "Grace"]
+    assert len(screen.getvalue().splitlines()) == 3
 
 
 def test_availability_ends_after_its_limit(booking: Booking, shop: World) -> None:
