@@ -133,7 +133,7 @@ def new_database_url(postgres_server: str, sqlite_folder: Path) -> Iterator[Call
     from sqlalchemy.engine import make_url
 
     template: dict[str, str] = {}
-    made: list[str] = []
+    names: list[str] = []
 
     def run(sql: str) -> None:
         with psycopg.connect(postgres_server, autocommit=True) as connection:
@@ -159,15 +159,15 @@ def new_database_url(postgres_server: str, sqlite_folder: Path) -> Iterator[Call
         if backend not in template:
             template[backend] = f"{name}_template"
             run(f"CREATE DATABASE {template[backend]}")
-            made.append(template[backend])
+            names.append(template[backend])
             migrate.upgrade(postgres_name(template[backend]))
         run(f"CREATE DATABASE {name} TEMPLATE {template[backend]}{copying}")
-        made.append(name)
+        names.append(name)
         return postgres_name(name)
 
     yield make
     if "BOOKING_TEST_DATABASE_URL" in os.environ:  # our own server is deleted with its databases
-        for name in made:
+        for name in names:
             run(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
@@ -326,9 +326,9 @@ def example_dir() -> Path:
 @pytest.fixture
 def statements(database: Database) -> Iterator[list[str]]:
     """The text of every later statement on `database`."""
-    seen: list[str] = []
-    database.observer = seen.append
-    yield seen
+    texts: list[str] = []
+    database.observer = texts.append
+    yield texts
     database.observer = None
 
 
@@ -352,9 +352,9 @@ class _Rotated(pytest.Dir):
     """
 
     def collect(self) -> list[pytest.Item | pytest.Collector]:
-        found = list(super().collect())
-        first = len(found) * _process(self.config) // _processes(self.config)
-        return found[first:] + found[:first]
+        items = list(super().collect())
+        first = len(items) * _process(self.config) // _processes(self.config)
+        return items[first:] + items[:first]
 
 
 def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:

@@ -105,7 +105,7 @@ def test_a_payment_that_stripe_refuses_releases_the_seats(api: Api, ledger: Ledg
         assert conflict_reason(api.post("/checkouts", body, key="far-too-little")) == "payment_refused"
     ops = Operations(world)
     assert ops.abandon_due() == 1
-    assert ops.taken(departure) == 0
+    assert ops.seats_taken(departure) == 0
     assert world.examine() == []
 
 

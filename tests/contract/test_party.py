@@ -71,7 +71,7 @@ def test_more_guests_take_seats_and_pay_on_site(api: Api, ops: Operations, depar
     assert BookingChange.model_validate(change).to_json() == change
     expected = {"price_difference": ADULT, "balance_due": 3 * ADULT + SUIT}
     assert money(change) == {"settlement": "balance_due", **expected}
-    assert (change["seats"], ops.taken(departure)) == (3, 3)
+    assert (change["seats"], ops.seats_taken(departure)) == (3, 3)
     assert change["booking"]["guests"][0]["count"] == 3
     assert change["booking"]["add_ons"] == made["add_ons"]
     event = ops.events()[-1]
@@ -88,7 +88,7 @@ def test_fewer_guests_give_seats_back_and_have_less_to_pay(api: Api, ops: Operat
         "price_difference": -3 * ADULT,
         "balance_due": ADULT,
     }
-    assert ops.taken(departure) == 1
+    assert ops.seats_taken(departure) == 1
     assert refunds(api.world) == []
 
 

@@ -77,7 +77,7 @@ def test_a_move_is_as_its_preview_said(api: Api, ops: Operations, saturday: str,
     assert booking == api.get(f"/bookings/{made['id']}").json()
     kept = set(made) - {"departure", "updated_at", "cancellation"}
     assert {name: booking[name] for name in kept} == {name: made[name] for name in kept}
-    assert (ops.taken(saturday), ops.taken(sunday)) == (0, 3)
+    assert (ops.seats_taken(saturday), ops.seats_taken(sunday)) == (0, 3)
     assert api.event_types().count("booking.rescheduled") == 1
     assert "booking_rescheduling_mail" in ops.outbox_kinds(made["id"])
     assert api.world.examine() == []

@@ -58,9 +58,9 @@ def slow_first(items: Sequence[ItemT], shares: int) -> list[ItemT]:
     ordered: list[ItemT] = []
     for share, first in enumerate(slow):
         size = (len(items) - len(ordered)) // (shares - share)
-        taken = max(0, size - len(first))
-        ordered += first + others[:taken]
-        others = others[taken:]
+        count = max(0, size - len(first))
+        ordered += first + others[:count]
+        others = others[count:]
     return ordered + others
 
 

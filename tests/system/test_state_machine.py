@@ -140,7 +140,7 @@ class Model:
     published: list[tuple[str, str]] = field(default_factory=list)
     """Type and resource of every event."""
 
-    def taken(self, departure: Departure) -> int:
+    def seats_taken(self, departure: Departure) -> int:
         return sum(each.seats for each in self.bookings if each.departure is departure and each.is_live)
 
     def confirmed(self, departure: Departure) -> int:

@@ -50,21 +50,21 @@ def _record_refund(it: "Asking") -> tuple[str, ...]:
 
 
 def _anonymize(it: "Asking") -> tuple[str, ...]:
-    return "customers", "anonymize", it.made("customers", "create", "--name", "Ada", "--email", "ada@example.com")
+    return "customers", "anonymize", it.create("customers", "create", "--name", "Ada", "--email", "ada@example.com")
 
 
 def _revoke(it: "Asking") -> tuple[str, ...]:
-    return "keys", "revoke", it.made("keys", "create", *it.org, "--name", "Website")
+    return "keys", "revoke", it.create("keys", "create", *it.org, "--name", "Website")
 
 
 def _delete(it: "Asking") -> tuple[str, ...]:
-    return "webhooks", "delete", it.made("webhooks", "create", "--url", HOOK, "--event", "booking.created")
+    return "webhooks", "delete", it.create("webhooks", "create", "--url", HOOK, "--event", "booking.created")
 
 
 def _remove(it: "Asking") -> tuple[str, ...]:
     for name, secret in (("api", "sk_test_of_a_question"), ("hook", "whsec_of_a_question")):
         Path(name).write_text(secret)
-    it.made("stripe", "set", *it.org, "--api-key-file", "api", "--webhook-secret-file", "hook")
+    it.create("stripe", "set", *it.org, "--api-key-file", "api", "--webhook-secret-file", "hook")
     return "stripe", "remove", *it.org
 
 

@@ -29,7 +29,7 @@ class Making:
         }
         self.lists = {"keys": ("keys", "list", *org), "webhooks": ("webhooks", "list"), "gift-cards": CARDS}
 
-    def made(self, name: str) -> list[str]:
+    def listed(self, name: str) -> list[str]:
         """Return the list of the resource, as lines."""
         return sorted(self._booking(*self.lists[name.split()[0]], "-o", "tsv").out.splitlines())
 
@@ -54,10 +54,10 @@ def test_a_secret_goes_into_a_new_file_that_only_its_owner_reads(
     secret = file.read_text()
     assert secret.startswith(SECRETS[group])
     assert secret.strip()
-    before = making.made(name)
+    before = making.listed(name)
     for path, code in (("kept", "file_exists"), ("no/where", "bad_file")):
         assert booking(*making.commands[name], "--secret-file", path, "-o", "json").refusal == (2, code)
-    assert (making.made(name), file.read_text()) == (before, secret)
+    assert (making.listed(name), file.read_text()) == (before, secret)
 
 
 @pytest.mark.parametrize("name", ["keys create", "webhooks create", "gift-cards issue"])
@@ -72,9 +72,9 @@ def test_a_secret_file_is_taken_away_when_nothing_was_made(
 @pytest.mark.parametrize("name", [name for name in MAKING if name != "gift-cards issue"])
 def test_a_secret_that_would_not_be_shown_is_not_made(booking: Booking, shop: World, name: str) -> None:
     making = Making(booking, shop)
-    before, field = making.made(name), {"keys": "key", "webhooks": "secret"}[name.split()[0]]
+    before, field = making.listed(name), {"keys": "key", "webhooks": "secret"}[name.split()[0]]
     refused = booking(*making.commands[name], "--fields", "id", "-o", "json")
-    assert (refused.code, making.made(name)) == (2, before)
+    assert (refused.code, making.listed(name)) == (2, before)
     assert "shown only once" in refused.error["message"]
     assert f"--fields id,{field}" in refused.error["hint"]
     assert booking(*making.commands[name], "--fields", "id", "--secret-file", "kept").code == 0
@@ -91,7 +91,7 @@ def test_the_error_for_an_unshown_secret_names_the_command_for_it(
     command, resource_id = re.fullmatch(r"booking ([a-z-]+ [a-z-]+) (\S+)(?: --include-code)?", error["hint"]).groups()
     assert command == UNDONE[name.split()[0]]
     assert resource_id in error["message"]
-    assert any(resource_id in line for line in making.made(name))
+    assert any(resource_id in line for line in making.listed(name))
 
 
 @pytest.mark.parametrize(("name", "output"), [*zip(MAKING, ("tsv", "json", "tsv", "json", "tsv"), strict=True)])

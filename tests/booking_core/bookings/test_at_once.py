@@ -52,7 +52,7 @@ def test_bookings_that_change_places_do_not_deadlock(ops: Operations, two: tuple
         moved = together(partial(ops.reschedule, one, there), partial(ops.reschedule, other, back))
         assert [each["departure"]["id"] for each in moved] == [there, back]
     assert ops.event_types().count("booking.rescheduled") == 2 * ROUNDS
-    assert (ops.taken(first), ops.taken(second)) == (1, 1)
+    assert (ops.seats_taken(first), ops.seats_taken(second)) == (1, 1)
 
 
 def test_bookings_that_change_places_never_take_a_seat_twice(ops: Operations, two: tuple[str, str]) -> None:
@@ -62,7 +62,7 @@ def test_bookings_that_change_places_never_take_a_seat_twice(ops: Operations, tw
     outcomes = together(*acts)
     assert sorted(isinstance(each, dict) for each in outcomes) == [False, False, True, True]
     assert outcomes.count(FULL) == 2
-    assert (ops.taken(first), ops.taken(second)) == (2, 4)
+    assert (ops.seats_taken(first), ops.seats_taken(second)) == (2, 4)
 
 
 def test_growing_parties_and_moving_bookings_never_take_a_seat_twice(ops: Operations, two: tuple[str, str]) -> None:
@@ -75,7 +75,7 @@ def test_growing_parties_and_moving_bookings_never_take_a_seat_twice(ops: Operat
             partial(ops.book, first),
         )
         assert {each for each in outcomes if isinstance(each, str)} == {FULL}
-        assert ops.taken(first) <= 4
+        assert ops.seats_taken(first) <= 4
         for each in moving:
             ops.reschedule(each, second)
         for each in growing:
@@ -83,7 +83,7 @@ def test_growing_parties_and_moving_bookings_never_take_a_seat_twice(ops: Operat
         for row in ops.world.rows(tables.bookings):
             if row["status"] == "confirmed" and row["id"] not in (*growing, *moving):
                 ops.cancel(row["id"])
-    assert (ops.taken(first), ops.taken(second)) == (2, 4)
+    assert (ops.seats_taken(first), ops.seats_taken(second)) == (2, 4)
 
 
 def test_two_changes_of_one_party_follow_each_other(ops: Operations, two: tuple[str, str]) -> None:
@@ -94,7 +94,7 @@ def test_two_changes_of_one_party_follow_each_other(ops: Operations, two: tuple[
     )
     refunds = [row["amount_minor"] for row in ops.world.rows(tables.refunds)]
     assert sum(refunds) == 4 * 89000, (refunds, outcomes)
-    assert ops.taken(two[0]) == 0
+    assert ops.seats_taken(two[0]) == 0
 
 
 def test_a_change_of_party_that_dies_before_its_commit_leaves_nothing(ops: Operations, two: tuple[str, str]) -> None:
@@ -123,7 +123,7 @@ def test_a_payment_and_the_sweep_that_meet_have_one_winner(ops: Operations, two:
         assert row["payment_status"] == "paid"
         assert (row["status"], refunds) in [("confirmed", []), ("cancelled", ["requested"])]
         ops.cancel(booking)
-    assert ops.taken(two[0]) == 0
+    assert ops.seats_taken(two[0]) == 0
 
 
 @pytest.mark.usefixtures("postgresql_only")
@@ -154,7 +154,7 @@ def test_a_cancellation_and_a_move_that_meet_leave_the_seats_right(ops: Operatio
         moved, cancelled = together(partial(ops.reschedule, booking, two[1]), partial(ops.cancel, booking))
         assert cancelled["status"] == "cancelled"
         assert moved == "conflict" or moved["departure"]["id"] == two[1]
-        assert (ops.taken(two[0]), ops.taken(two[1])) == (0, 0)
+        assert (ops.seats_taken(two[0]), ops.seats_taken(two[1])) == (0, 0)
     assert ops.event_types().count("booking.cancelled") == ROUNDS
 
 
@@ -166,7 +166,7 @@ def test_four_concurrent_cancellations_return_seats_and_gift_card_once(ops: Oper
         assert [each["status"] for each in answers] == ["cancelled"] * 4
         assert ops.world.row(tables.gift_cards, card_id)["balance_minor"] == 89000
         assert ops.event_types(booking).count("booking.cancelled") == 1
-    assert ops.taken(two[0]) == 0
+    assert ops.seats_taken(two[0]) == 0
 
 
 def test_guests_who_pay_with_one_card_at_once_take_its_amount(ops: Operations) -> None:
@@ -196,7 +196,7 @@ def test_the_last_seat_is_held_or_sold_once(ops: Operations, two: tuple[str, str
             ops.release(won[0])
         else:
             ops.cancel(won[0])
-    assert ops.taken(two[0]) == 0
+    assert ops.seats_taken(two[0]) == 0
 
 
 def test_one_hold_checked_out_twice_at_once_is_one_booking(ops: Operations, two: tuple[str, str]) -> None:
@@ -220,7 +220,7 @@ def test_a_departure_that_is_cancelled_while_it_is_booked_keeps_no_booking(
             partial(ops.reschedule, moving, departure),
         )
         ops.cancel_next_batch()
-        assert ops.taken(departure) == 0
+        assert ops.seats_taken(departure) == 0
         if ops.booking(moving)["status"] != "cancelled":
             ops.cancel(moving)
 

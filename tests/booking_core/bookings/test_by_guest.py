@@ -192,7 +192,7 @@ def test_each_move_of_a_booking_is_published(ops: Operations, world: World, satu
         ops.reschedule(booking["id"], departure)
     assert ops.event_types(booking["id"]).count("booking.rescheduled") == 3
     assert ops.outbox_kinds(booking["id"]).count("booking_rescheduling_mail") == 3
-    assert (ops.taken(saturday), ops.taken(sunday)) == (0, 2)
+    assert (ops.seats_taken(saturday), ops.seats_taken(sunday)) == (0, 2)
 
 
 def test_the_guest_s_link_lives_until_the_new_departure_ends(
@@ -224,4 +224,4 @@ def test_a_pending_booking_moves_and_keeps_its_expiry(
     world.clock.advance(30 * MINUTE)
     ops.abandon_due()
     assert ops.booking(booking["id"])["status"] == "cancelled"
-    assert ops.taken(sunday) == 0
+    assert ops.seats_taken(sunday) == 0

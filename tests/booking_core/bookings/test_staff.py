@@ -143,7 +143,7 @@ def test_a_cancellation_tells_its_reason_and_gives_the_seats_back(
     row = ops.booking(booking["id"])
     assert (row["cancel_reason"], row["cancel_note"]) == (reason, "The guest is ill.")
     assert ops.events()[-1]["data"] == {"object": as_published(cancelled), "reason": reason}
-    assert ops.taken(departure) == 0
+    assert ops.seats_taken(departure) == 0
     assert ops.noted(booking["id"]) == ["booking_cancelled", "booking_created"]
 
 

@@ -166,7 +166,7 @@ def test_an_endless_body_is_cut_at_the_deadline(
 ) -> None:
     receiver = receive(after_head(head, act))
     assert outcome(deliver(receiver.url(), webhook_deadline_s=AMPLE_S)) == expected
-    assert receiver.left.acquire(timeout=30)
+    assert receiver.endings.acquire(timeout=30)
 
 
 # W3: the deadline ------------------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def test_no_more_than_64_kib_of_a_body_is_read(
     receiver = receive(after_head(head, lambda call: call.pour(ZEROS)))
     assert outcome(deliver(receiver.url())) == (200, None)
     assert sum(read) <= 64 * 1024 + 16 * 1024
-    assert receiver.left.acquire(timeout=30)
+    assert receiver.endings.acquire(timeout=30)
 
 
 def head_of(size: int) -> bytes:
@@ -305,7 +305,7 @@ def head_of(size: int) -> bytes:
 def test_an_endless_head_is_cut(deliver: Deliver, receive: Receive, pour: Any) -> None:
     receiver = receive(pour)
     assert outcome(deliver(receiver.url())) == (None, AttemptError.PROTOCOL_ERROR)
-    assert receiver.left.acquire(timeout=30)
+    assert receiver.endings.acquire(timeout=30)
 
 
 BOMBED = """
@@ -664,7 +664,7 @@ def test_an_endless_body_is_cut_shortly_after_a_2xx_head(
     sent = deliver(receiver.url(), webhook_deadline_s=3600.0)
     assert (sent.status, sent.excerpt) == (status, excerpt)
     assert 50 <= sent.duration_ms < LATE_S * 1000
-    assert receiver.left.acquire(timeout=30)
+    assert receiver.endings.acquire(timeout=30)
 
 
 def test_the_body_of_a_failed_attempt_is_read_until_the_deadline(
@@ -753,7 +753,7 @@ def test_unsolicited_bytes_never_answer_the_next_request(
     async def act(sender: WebhookSender) -> None:
         assert (await sender.send(receiver.url(), [], b"1")).error is None
         sent_unasked.set()
-        left = await asyncio.to_thread(receiver.left.acquire, timeout=30)
+        left = await asyncio.to_thread(receiver.endings.acquire, timeout=30)
         assert left, "the sender has closed the connection"
         assert (await sender.send(receiver.url(), [], b"2")).error is None
         assert receiver.connections == 2
@@ -882,7 +882,7 @@ def test_a_connection_with_an_unread_end_of_stream_is_not_reused(
         for _ in range(3):
             found.append(await sender.send(receiver.url(), [], b"{}"))
             answered.release()
-            assert receiver.left.acquire(timeout=30)  # which keeps the loop from looking
+            assert receiver.endings.acquire(timeout=30)  # which keeps the loop from looking
         return found
 
     assert [outcome(each) for each in with_sender(act)] == [(200, None)] * 3
@@ -939,7 +939,7 @@ def test_an_idle_connection_is_closed_whatever_keep_alive_the_receiver_sent(
 
     async def act(sender: WebhookSender) -> None:
         assert (await sender.send(receiver.url(), [], b"{}")).error is None
-        assert await asyncio.to_thread(receiver.left.acquire, timeout=30)
+        assert await asyncio.to_thread(receiver.endings.acquire, timeout=30)
 
     with_sender(act)
 
@@ -984,7 +984,7 @@ def test_a_cancelled_attempt_closes_its_connection(with_sender: Any, receive: Re
         attempt.cancel()
         with pytest.raises(asyncio.CancelledError):
             await attempt
-        assert await asyncio.to_thread(receiver.left.acquire, timeout=30)
+        assert await asyncio.to_thread(receiver.endings.acquire, timeout=30)
 
     with_sender(act)
 

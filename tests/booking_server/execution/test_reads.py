@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from support.api.api import Api
 from support.api.refusals import refused
 from support.browser.guest_pages import Guest
-from support.world.lanes import Held, running
+from support.world.lanes import HeldWork, running
 from support.world.resources import LISTINGS
 from support.world.world import SECRET, World
 
@@ -80,10 +80,10 @@ def credentials(key: str, address: str = "192.0.2.1") -> Credentials:
     return Credentials([(b"authorization", f"Bearer {key}".encode())], address)
 
 
-async def with_held_lanes(slow: Client, act: Callable[[Held], Awaitable[Any]]) -> Any:
+async def with_held_lanes(slow: Client, act: Callable[[HeldWork], Awaitable[Any]]) -> Any:
     """Return what `act` returns while an organization holds every lane that it may hold, and more of its lists wait."""
     await slow.ask("me")  # its key is known from now on
-    held = Held()
+    held = HeldWork()
     waiting = [asyncio.ensure_future(slow.read(held)) for _ in range(MANY)]
     await held.wait_for(PART)
     try:
@@ -107,7 +107,7 @@ def test_reads_are_answered_while_another_organization_holds_every_lane_that_it_
     slow, neighbour = Client(service, new_world()), Client(service, new_world())
     client = slow if is_own else neighbour
 
-    async def fifty(held: Held) -> list[Any]:
+    async def fifty(held: HeldWork) -> list[Any]:
         answers = [await client.ask(name) for _ in range(25)]
         return answers + list(await asyncio.gather(*(client.ask(name) for _ in range(25))))
 
@@ -119,7 +119,7 @@ def test_pages_of_one_organization_s_guests_hold_no_other_organization(
 ) -> None:
     """They have the organization's part of the lanes for lists, and its checkouts have its part of the lanes for
     keys."""
-    slow, neighbour, held = new_world(), Client(service, new_world()), Held()
+    slow, neighbour, held = new_world(), Client(service, new_world()), HeldWork()
     other = new_world()
 
     async def page(organization_id: str) -> str:
@@ -145,7 +145,7 @@ def test_look_ups_of_one_network_alternate_with_other_networks(
 ) -> None:
     """A flood from one network: a request from another network is in the first batch after the running batch, in second
     place."""
-    neighbour, held, order = Client(service, new_world()), Held(), []
+    neighbour, held, order = Client(service, new_world()), HeldWork(), []
 
     def look_up(name: str) -> Callable[[Tx], None]:
         return lambda _: order.append(name)
@@ -169,8 +169,8 @@ def test_two_organizations_with_slow_lists_have_equal_parts_of_the_lanes(
 ) -> None:
     first, second = Client(service, new_world()), Client(service, new_world())
 
-    async def second_too(held: Held) -> tuple[int, int]:
-        async def running(other: Held) -> tuple[int, int]:
+    async def second_too(held: HeldWork) -> tuple[int, int]:
+        async def running(other: HeldWork) -> tuple[int, int]:
             return held.running, other.running
 
         return tuple(await with_held_lanes(second, running))  # type: ignore[return-value]
@@ -181,7 +181,7 @@ def test_two_organizations_with_slow_lists_have_equal_parts_of_the_lanes(
 def test_wrong_keys_do_not_hold_callers_whose_keys_are_known(
     service: Service, new_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    neighbour, held = Client(service, new_world()), Held()
+    neighbour, held = Client(service, new_world()), HeldWork()
     authenticate = service.authenticator.authenticate
 
     def slow_for_wrong_keys(tx: Tx, requests: Any) -> Any:

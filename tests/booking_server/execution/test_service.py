@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.databases.databases import departure_held
-from support.world.lanes import Held, running, url_of
+from support.world.lanes import HeldWork, running, url_of
 from support.world.world import World
 
 from booking_core.base.errors import Unavailable
@@ -30,7 +30,7 @@ def test_a_locked_row_holds_no_write_of_another_organization(
     world: World, new_world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "LOCK_TIMEOUT_MS", 60_000)
-    neighbour, departure, threads = new_world(), world.departure(world.experience()), Held()
+    neighbour, departure, threads = new_world(), world.departure(world.experience()), HeldWork()
 
     def wait(tx: Tx) -> str:
         with threads.counted():
@@ -125,7 +125,7 @@ def test_the_worker_is_woken_once_for_requests_that_are_answered_together(world:
 
 
 def test_names_that_hang_for_one_organization_leave_threads_to_another(world: World) -> None:
-    hang = Held()
+    hang = HeldWork()
 
     async def scenario() -> list[bool]:
         async with running(world) as service:

@@ -73,11 +73,11 @@ def test_a_checkout_outlives_a_jump_that_is_reverted(machine: Machine, jump: int
     ops.check_out(departure)
     machine.step(jump + SECOND, restarts=restarts)
     machine.pass_time(10 * MINUTE)
-    assert ops.taken(departure) == 1
+    assert ops.seats_taken(departure) == 1
     machine.step(-jump)
-    assert ops.taken(departure) == 1
+    assert ops.seats_taken(departure) == 1
     machine.pass_time(21 * MINUTE)
-    assert ops.taken(departure) == 0
+    assert ops.seats_taken(departure) == 0
 
 
 def observed(machine: Machine) -> None:
@@ -95,9 +95,9 @@ def test_a_jump_that_stays_is_trusted_after_half_an_hour(machine: Machine, jump:
     ops.check_out(departure)
     machine.step(jump)
     machine.pass_time(round(SETTLE_S - 1) * SECOND)
-    assert ops.taken(departure) == 1
+    assert ops.seats_taken(departure) == 1
     machine.pass_time(SECOND)
-    assert ops.taken(departure) == 0
+    assert ops.seats_taken(departure) == 0
 
 
 @pytest.mark.exhaustive(but=("sqlite", "postgresql-a new process-day"))
@@ -112,7 +112,7 @@ def test_a_jump_cancels_no_departure_and_warns_of_no_key(machine: Machine, jump:
     observed(machine)
     machine.step(jump + SECOND, restarts=restarts)
     machine.pass_time(10 * MINUTE)
-    assert ops.taken(departure) == 1
+    assert ops.seats_taken(departure) == 1
     assert [row["warned_at"] for row in world.rows(tables.api_keys)] == [None]
 
 
@@ -131,4 +131,4 @@ def test_a_slow_database_is_no_jump_of_its_clock(machine: Machine, monkeypatch: 
     monkeypatch.setattr(sandboxes, "read_clocks", slow)
     machine.pass_time(SECOND)
     machine.pass_time(SECOND)
-    assert ops.taken(departure) == 0
+    assert ops.seats_taken(departure) == 0

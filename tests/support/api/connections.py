@@ -199,9 +199,9 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
             return
         body += message["body"]
         more = message["more_body"]
-    said = {"method": scope["method"], "path": scope["path"], "query": scope["query_string"].decode("latin-1")}
+    request = {"method": scope["method"], "path": scope["path"], "query": scope["query_string"].decode("latin-1")}
     fields = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in scope["headers"]]
-    await respond(send, json.dumps(said | {"headers": fields, "body": body.decode("latin-1")}).encode())
+    await respond(send, json.dumps(request | {"headers": fields, "body": body.decode("latin-1")}).encode())
 
 
 async def respond(send: Any, body: bytes, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:

@@ -24,14 +24,14 @@ class Operation:
 
 OPERATIONS = tuple(
     Operation(
-        found["operationId"],
+        description["operationId"],
         method.upper(),
         path,
-        Scope(found["x-required-scope"]) if "x-required-scope" in found else None,
+        Scope(description["x-required-scope"]) if "x-required-scope" in description else None,
     )
     for path, item in DOCUMENT["paths"].items()
-    for method, found in item.items()
-    if found["security"]
+    for method, description in item.items()
+    if description["security"]
 )
 """Every operation that needs a key."""
 
@@ -42,11 +42,11 @@ def taking_a_key() -> dict[Operation, bool]:
     A quote takes the key of an order, and stores nothing for it.
     """
     components = DOCUMENT["components"]["parameters"]
-    found = {}
+    operations = {}
     for operation in OPERATIONS:
         described = DOCUMENT["paths"][operation.path][operation.method.lower()]
         for referred in described.get("parameters", ()):
             parameter = components.get(referred.get("$ref", "").rpartition("/")[2], referred)
             if parameter["name"] == "Idempotency-Key" and operation.id != "quote_booking":
-                found[operation] = bool(parameter.get("required"))
-    return found
+                operations[operation] = bool(parameter.get("required"))
+    return operations

@@ -36,8 +36,8 @@ class Octo:
         return answer.json()
 
     def order(self, count: int = 2, **over: Any) -> JsonObject:
-        named = {"productId": self.product, "optionId": "DEFAULT", "availabilityId": self.ids[0]}
-        return {**named, "unitItems": [ADULT] * count, **over}
+        departure = {"productId": self.product, "optionId": "DEFAULT", "availabilityId": self.ids[0]}
+        return {**departure, "unitItems": [ADULT] * count, **over}
 
     def reserved(self, count: int = 2, **over: Any) -> JsonObject:
         return dict(self.done("POST", "/bookings", json=self.order(count, **over)))

@@ -83,15 +83,15 @@ def _bytes(text: str | bytes) -> bytes:
 
 async def _run(app: Any, scope: Message, pieces: Any) -> RawAnswer:
     sent: list[Message] = []
-    taken = 0
+    pieces_read = 0
     following = next(pieces, _END)
 
     async def receive() -> Message:
-        nonlocal taken, following
+        nonlocal pieces_read, following
         if following is None or following is _END:
             return {"type": "http.disconnect"}
         piece, following = following, next(pieces, _END)
-        taken += 1
+        pieces_read += 1
         return {"type": "http.request", "body": piece, "more_body": following is not _END}
 
     async def send(message: Message) -> None:
@@ -100,4 +100,4 @@ async def _run(app: Any, scope: Message, pieces: Any) -> RawAnswer:
     await app(scope, receive, send)
     start, *rest = sent
     body = b"".join(message.get("body", b"") for message in rest)
-    return RawAnswer(start["status"], tuple(start["headers"]), body, taken)
+    return RawAnswer(start["status"], tuple(start["headers"]), body, pieces_read)

@@ -102,12 +102,12 @@ def conflict_reason(answer: Answered) -> str:
 
 def rows_of(world: World, *, leaving_out: Collection[str] = ()) -> dict[str, list[str]]:
     """Return every row of the organization, by table, without `last_used_at`, which reads also change."""
-    found = {}
+    rows_by_table = {}
     for table in tables.metadata.sorted_tables:
         if "organization_id" in table.c and table.name not in leaving_out:
             rows = [{k: v for k, v in row.items() if k != "last_used_at"} for row in world.rows(table)]
-            found[table.name] = sorted(map(repr, rows))
-    return found
+            rows_by_table[table.name] = sorted(map(repr, rows))
+    return rows_by_table
 
 
 @contextlib.contextmanager

@@ -23,12 +23,12 @@ class Pseudo(gettext.NullTranslations):
 
 def _outside(text: str) -> str:
     """Return the text outside all brackets. They may be nested: a value in a message may be a message too."""
-    depth, found = 0, []
+    depth, characters = 0, []
     for character in text:
         depth += (character == "⟦") - (character == "⟧")
         if not depth and character not in "⟦⟧":
-            found.append(character)
-    return "".join(found)
+            characters.append(character)
+    return "".join(characters)
 
 
 _DATA = re.compile(

@@ -91,13 +91,13 @@ class Cluster:
         databases.run(self.url(1), "SELECT pg_promote()")
 
     def kill(self, place: int) -> None:
-        for each in self._family(place):
-            each.send_signal(signal.SIGKILL)
+        for process in self._family(place):
+            process.send_signal(signal.SIGKILL)
 
     def freeze(self, place: int) -> None:
         """Stop all processes of a server: the kernel still accepts connections, but nothing answers."""
-        for each in self._family(place):
-            each.suspend()
+        for process in self._family(place):
+            process.suspend()
 
     def _family(self, place: int) -> list[psutil.Process]:
         leader = psutil.Process(self.processes[place].pid)

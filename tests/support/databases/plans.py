@@ -43,7 +43,7 @@ class Plan:
         return f"{self.cost} steps, {self.rows} rows, scans {set(self.scanned)}, uses {set(self.indexes)}: {self.text}"
 
 
-class _Asked:
+class _Connection:
     """The base class of both databases."""
 
     def execute(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[list[Any], int]:
@@ -53,7 +53,7 @@ class _Asked:
         return [self.execute(*step) for step in steps]
 
 
-class _Sqlite(_Asked):
+class _Sqlite(_Connection):
     def __init__(self, url: str) -> None:
         self._raw = sqlite3.connect(str(make_url(url).database), isolation_level=None)
         self.plans: list[Plan] = []
@@ -64,10 +64,10 @@ class _Sqlite(_Asked):
         steps = itertools.count()
         self._raw.set_progress_handler(lambda: next(steps) < 0, 1)
         cursor = self._raw.execute(compiled.text, parameters)
-        found = cursor.fetchall()
+        rows = cursor.fetchall()
         self._raw.set_progress_handler(None, 1)
-        self._explain(compiled.text, parameters, next(steps), len(found))
-        return found, cursor.rowcount
+        self._explain(compiled.text, parameters, next(steps), len(rows))
+        return rows, cursor.rowcount
 
     def execute_many(self, compiled: Compiled, items: list[dict[str, Any]]) -> None:
         self._raw.executemany(compiled.text, items)
@@ -87,7 +87,7 @@ class _Sqlite(_Asked):
         self._raw.close()
 
 
-class _Postgres(_Asked):
+class _Postgres(_Connection):
     def __init__(self, url: str) -> None:
         self._raw = psycopg.connect(
             make_url(url).set(drivername="postgresql").render_as_string(hide_password=False), autocommit=True
@@ -107,11 +107,11 @@ class _Postgres(_Asked):
         call = f"EXECUTE {name}({values})" if values else f"EXECUTE {name}"
         once = "INSERT INTO" in compiled.text
         for _ in range(1 if once else _SETTLED):
-            found = self._raw.execute(call.encode()).fetchall()
+            rows = self._raw.execute(call.encode()).fetchall()
         explain = "EXPLAIN (FORMAT JSON)" if once else "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)"
         ((explained,),) = self._raw.execute(f"{explain} {call}".encode()).fetchall()
-        self._read(compiled.text, explained[0]["Plan"], len(found))
-        return found, len(found)
+        self._read(compiled.text, explained[0]["Plan"], len(rows))
+        return rows, len(rows)
 
     def _read(self, text: str, root: dict[str, Any], count: int) -> None:
         nodes = list(_nodes(root))
@@ -176,9 +176,9 @@ class _PlanOf(Statement):
         self._statement = statement
 
     def compiled(self, dialect: Dialect) -> Compiled:
-        known = self._statement.compiled(dialect)
+        compiled = self._statement.compiled(dialect)
         explain = "EXPLAIN QUERY PLAN" if dialect.name == "sqlite" else "EXPLAIN"
-        return known._replace(text=f"{explain} {known.text}")
+        return compiled._replace(text=f"{explain} {compiled.text}")
 
 
 def plan_of(tx: Tx, statement: Statement, **parameters: Any) -> str:

@@ -28,9 +28,9 @@ def _command() -> str:
 
 
 def _version(command: str) -> tuple[int, ...]:
-    shown = subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"(\d+)\.(\d+)", shown)
-    return tuple(map(int, found.groups())) if found else (0,)
+    output = subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout
+    match = re.search(r"(\d+)\.(\d+)", output)
+    return tuple(map(int, match.groups())) if match else (0,)
 
 
 @contextmanager

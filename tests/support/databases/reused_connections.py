@@ -24,9 +24,9 @@ def reused_connections() -> Iterator[None]:
 
     def connect(self: PostgresDriver, writable: bool, **settings: Any) -> PostgresConnection:
         key = (self.url, *sorted(settings.items()))
-        found = idle[key].pop() if idle[key] else _connect(self, writable, **settings)
-        keys[found] = key
-        return found
+        connection = idle[key].pop() if idle[key] else _connect(self, writable, **settings)
+        keys[connection] = key
+        return connection
 
     def close(self: PostgresConnection) -> None:
         if self.broken or self not in keys:
@@ -38,6 +38,6 @@ def reused_connections() -> Iterator[None]:
         patch.setattr(PostgresDriver, "connect", connect)
         patch.setattr(PostgresConnection, "close", close)
         yield
-    for each in keys:
-        if not each.broken:
-            _close(each)
+    for connection in keys:
+        if not connection.broken:
+            _close(connection)

@@ -35,8 +35,8 @@ class Canary:
 
 def canary(name: str, secret: str, *parts: str | bytes) -> Canary:
     """Return a canary for the whole secret, its hash and the named parts."""
-    named = (part.encode() if isinstance(part, str) else part for part in parts)
-    return Canary(name, (secret.encode(), hashlib.sha256(secret.encode()).digest(), *named))
+    encoded = (part.encode() if isinstance(part, str) else part for part in parts)
+    return Canary(name, (secret.encode(), hashlib.sha256(secret.encode()).digest(), *encoded))
 
 
 def api_key(name: str, key: str) -> Canary:
@@ -80,7 +80,7 @@ def _forms(part: bytes) -> Iterator[bytes]:
 
 def sweep(canaries: Iterable[Canary], places: Mapping[str, bytes]) -> set[tuple[str, str]]:
     """Return (canary, place) of each secret found."""
-    return {(each.name, place) for each in canaries for place, hay in places.items() if each.lies_in(hay)}
+    return {(secret.name, place) for secret in canaries for place, hay in places.items() if secret.lies_in(hay)}
 
 
 def stored(url: str) -> dict[str, bytes]:
@@ -88,13 +88,13 @@ def stored(url: str) -> dict[str, bytes]:
     is_sqlite = databases.is_sqlite(url)
     with databases.connect(url) as connection:
         names = [name for (name,) in connection.execute(_TABLES[is_sqlite]).fetchall()]
-        found = {
+        texts = {
             f"table {name}": b"\n".join(
                 chain.from_iterable(map(_texts, connection.execute(f'SELECT * FROM "{name}"').fetchall()))
             )
             for name in names
         }
-    return found | (_files(Path(str(make_url(url).database))) if is_sqlite else {})
+    return texts | (_files(Path(str(make_url(url).database))) if is_sqlite else {})
 
 
 def _texts(row: tuple[object, ...]) -> Iterator[bytes]:
@@ -105,4 +105,4 @@ def _texts(row: tuple[object, ...]) -> Iterator[bytes]:
 def _files(path: Path) -> dict[str, bytes]:
     """Return the database file, its log, and other files with its name as prefix."""
     beside = path.parent.glob(f"{path.name}*")
-    return {f"file *{each.name.removeprefix(path.name)}": each.read_bytes() for each in beside}
+    return {f"file *{file.name.removeprefix(path.name)}": file.read_bytes() for file in beside}

@@ -41,8 +41,8 @@ class _Proxy:
         hang_up(*self._sockets)
         for thread in self._threads:
             thread.join()
-        for each in self._sockets:
-            each.close()
+        for connection in self._sockets:
+            connection.close()
 
     def spawn(self, work: Callable[..., None], *arguments: Any) -> None:
         thread = threading.Thread(target=work, args=arguments, daemon=True)

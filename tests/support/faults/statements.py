@@ -9,12 +9,12 @@ from booking_core.db.engine import Database
 @contextmanager
 def failing_at(database: Database, number: int) -> Iterator[None]:
     """Let the statement of this number fail, counted from here."""
-    left = number
+    remaining = number
 
     def fail(_: str) -> None:
-        nonlocal left
-        left -= 1
-        if left == -1:
+        nonlocal remaining
+        remaining -= 1
+        if remaining == -1:
             raise RuntimeError("a failure that nobody foresaw")
 
     database.observer = fail

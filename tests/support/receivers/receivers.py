@@ -203,8 +203,8 @@ class Worker:
     _WORDS = ("booking", "worker")
 
     def __init__(self, url: str, log: Path, **settings: str) -> None:
-        own = {"BOOKING_DATABASE_URL": url, "BOOKING_SECRET_KEY": SECRET, "BOOKING_WEBHOOK_DEADLINE": "1"}
-        self._environment = {**os.environ, **LOCAL, **own, **settings}
+        defaults = {"BOOKING_DATABASE_URL": url, "BOOKING_SECRET_KEY": SECRET, "BOOKING_WEBHOOK_DEADLINE": "1"}
+        self._environment = {**os.environ, **LOCAL, **defaults, **settings}
         self._log = log
         self._logged_before = 0
         self.process: forking.Process | None = None

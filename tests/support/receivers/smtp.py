@@ -91,10 +91,10 @@ class MailServer(LoopThread):
         self.connections += 1
         return SMTP(_Handler(self, self.connections), loop=self.loop, hostname="mail.example", **options)
 
-    def _authenticate(self, _: SMTP, __: Session, ___: Envelope, ____: str, given: object) -> AuthResult:
-        assert isinstance(given, LoginPassword)
-        self.logins.append((given.login, given.password))
-        expected = self._login == (given.login.decode(), given.password.decode())
+    def _authenticate(self, _: SMTP, __: Session, ___: Envelope, ____: str, auth_data: object) -> AuthResult:
+        assert isinstance(auth_data, LoginPassword)
+        self.logins.append((auth_data.login, auth_data.password))
+        expected = self._login == (auth_data.login.decode(), auth_data.password.decode())
         return AuthResult(success=expected, handled=expected)
 
 

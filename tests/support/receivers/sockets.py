@@ -68,7 +68,7 @@ class Receiver:
     def __init__(self, handle: Handle, tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[bytes] = []
         self.connections = 0
-        self.left = threading.Semaphore(0)
+        self.endings = threading.Semaphore(0)
         """Released for each connection that has ended."""
         self.closing = threading.Event()
         self._handle = handle
@@ -121,4 +121,4 @@ class Receiver:
             self._open -= {conn, secured}
             secured.close()
             conn.close()
-            self.left.release()
+            self.endings.release()

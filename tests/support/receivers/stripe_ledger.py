@@ -113,8 +113,8 @@ class Ledger:
 
     def charge(self, payment_intent: str, amount: int) -> Charge:
         """Add a card payment."""
-        made = self.charges[payment_intent] = Charge(amount)
-        return made
+        charge = self.charges[payment_intent] = Charge(amount)
+        return charge
 
     def refund_at_the_dashboard(self, payment_intent: str, amount: int) -> dict[str, Any]:
         """Refund by hand at the gateway."""
@@ -125,8 +125,8 @@ class Ledger:
         """Open or close the dispute of a payment at the cardholder's bank."""
         with self._lock:
             charge = self.shown_charge(payment_intent)
-            shown = {name: charge[name] for name in ("payment_intent", "amount", "currency")}
-            return shown | {"id": f"dp_{payment_intent}", "object": "dispute", "reason": "fraudulent", "status": status}
+            money = {name: charge[name] for name in ("payment_intent", "amount", "currency")}
+            return money | {"id": f"dp_{payment_intent}", "object": "dispute", "reason": "fraudulent", "status": status}
 
     def pay_out(self, status: str = "succeeded") -> None:
         """Set the status of every pending refund."""
@@ -159,28 +159,28 @@ class Ledger:
             return met
 
     def create(
-        self, key: str, given: dict[str, str], *, store_error: bool, make: Callable[[dict[str, str]], Reply]
+        self, key: str, fields: dict[str, str], *, store_error: bool, make: Callable[[dict[str, str]], Reply]
     ) -> Reply:
         """Make a refund or an intent, or return the response stored for the key."""
         with self._lock:
             self.requests.append(("create", key))
             if key in self._under_way:
                 return conflict()
-            known = self._answers.get(key)
-            if known and self.now_s - known[0] < KEY_LIFETIME_S:
-                return known[2] if known[1] == given else _error(400, "idempotency_error", None, "Another request.")
+            answer = self._answers.get(key)
+            if answer and self.now_s - answer[0] < KEY_LIFETIME_S:
+                return answer[2] if answer[1] == fields else _error(400, "idempotency_error", None, "Another request.")
             self._under_way.add(key)
         try:
-            reply = make(given)
+            reply = make(fields)
             if reply[0] < 500 and reply[0] != 429:
                 stored = _error(500, "api_error", None) if store_error else reply
-                self._answers[key] = (self.now_s, given, stored)
+                self._answers[key] = (self.now_s, fields, stored)
         finally:
             self._under_way.discard(key)
         return reply
 
-    def refund(self, given: dict[str, str]) -> Reply:
-        intent, amount = given["payment_intent"], int(given["amount"])
+    def refund(self, fields: dict[str, str]) -> Reply:
+        intent, amount = fields["payment_intent"], int(fields["amount"])
         with self._lock:
             charge = self.charges.get(intent)
             if charge is None:
@@ -191,7 +191,7 @@ class Ledger:
                 return _refusal("charge_already_refunded")
             if charge.refunded + amount > charge.amount:
                 return _refusal("amount_too_large")
-            metadata = {name[9:-1]: value for name, value in given.items() if name.startswith("metadata[")}
+            metadata = {name[9:-1]: value for name, value in fields.items() if name.startswith("metadata[")}
             return 200, self._book(intent, amount, metadata, self.born)
 
     def _book(self, intent: str, amount: int, metadata: dict[str, str], status: str) -> dict[str, Any]:
@@ -211,19 +211,19 @@ class Ledger:
 
     # PaymentIntents --------------------------------------------------------------------------------------------
 
-    def make_intent(self, given: dict[str, str]) -> Reply:
+    def make_intent(self, fields: dict[str, str]) -> Reply:
         with self._lock:
-            if int(given["amount"]) < MINIMUM:
+            if int(fields["amount"]) < MINIMUM:
                 return _refusal("amount_too_small")
             self._number += 1
-            metadata = {name[9:-1]: value for name, value in given.items() if name.startswith("metadata[")}
+            metadata = {name[9:-1]: value for name, value in fields.items() if name.startswith("metadata[")}
             intent_id = f"pi_{self._number:06}"
             self.intents[intent_id] = {
                 "id": intent_id,
                 "object": "payment_intent",
-                "amount": int(given["amount"]),
+                "amount": int(fields["amount"]),
                 "amount_received": 0,
-                "currency": given["currency"],
+                "currency": fields["currency"],
                 "status": "requires_payment_method",
                 "client_secret": f"{intent_id}_secret_{self._number}",
                 "metadata": metadata,
@@ -286,32 +286,32 @@ class Ledger:
     def read(self, refund_id: str) -> Reply:
         with self._lock:
             self.requests.append(("read", refund_id))
-            found = [refund for refund in self._all() if refund["id"] == refund_id]
-            return (200, dict(found[0])) if found else _refusal("resource_missing", 404)
+            refunds = [refund for refund in self._all() if refund["id"] == refund_id]
+            return (200, dict(refunds[0])) if refunds else _refusal("resource_missing", 404)
 
-    def find(self, asked: dict[str, str]) -> Reply:
+    def find(self, query: dict[str, str]) -> Reply:
         """Return refunds of a payment, the newest first."""
         with self._lock:
-            intent = asked["payment_intent"]
+            intent = query["payment_intent"]
             self.requests.append(("find", intent))
-            return _page("/v1/refunds", self.charges[intent].refunds if intent in self.charges else [], asked)
+            return _page("/v1/refunds", self.charges[intent].refunds if intent in self.charges else [], query)
 
     def _all(self) -> Iterator[dict[str, Any]]:
         return (refund for charge in self.charges.values() for refund in charge.refunds)
 
 
-def _page(url: str, made: Sequence[dict[str, Any]], asked: dict[str, str]) -> Reply:
+def _page(url: str, entries: Sequence[dict[str, Any]], query: dict[str, str]) -> Reply:
     """Return a page of a list, as Stripe shows it."""
-    found = [dict(each) for each in made]
-    after, limit = asked.get("starting_after"), int(asked["limit"])
-    start = 1 + [each["id"] for each in found].index(after) if after else 0
-    page, more = found[start : start + limit], len(found) > start + limit
+    copies = [dict(entry) for entry in entries]
+    after, limit = query.get("starting_after"), int(query["limit"])
+    start = 1 + [entry["id"] for entry in copies].index(after) if after else 0
+    page, more = copies[start : start + limit], len(copies) > start + limit
     return 200, {"object": "list", "url": url, "data": page, "has_more": more}
 
 
 def _error(status: int, kind: str, code: str | None, message: str = "As ordered.") -> Reply:
-    named = {"code": code} if code else {}
-    return status, {"error": {"type": kind, "message": message, **named}}
+    codes = {"code": code} if code else {}
+    return status, {"error": {"type": kind, "message": message, **codes}}
 
 
 def _refusal(code: str, status: int = 400) -> Reply:
@@ -357,7 +357,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(*self.ledger.in_between)
             return
         fault = self.ledger.fault()
-        reply = None if fault in _BEFORE else self._done(body, store_error=fault is Fault.ERROR_STORED)
+        reply = None if fault in _BEFORE else self._reply(body, store_error=fault is Fault.ERROR_STORED)
         if fault is Fault.TIMEOUT_AFTER:
             self._wait_until_the_client_has_gone()
         if fault in _SILENT:
@@ -366,22 +366,22 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is Fault.GARBAGE:
             self._send(200, b"<html>")
             return
-        status, shown = _REPLIES[fault]() if fault in _REPLIES else reply or (500, {})
-        self._send(status, json.dumps(shown).encode())
+        status, document = _REPLIES[fault]() if fault in _REPLIES else reply or (500, {})
+        self._send(status, json.dumps(document).encode())
 
-    def _done(self, body: str, *, store_error: bool) -> Reply:
+    def _reply(self, body: str, *, store_error: bool) -> Reply:
         if self.headers["Authorization"] not in (f"Bearer {KEY}", f"Bearer {OTHER_KEY}"):
             return _error(401, "invalid_request_error", None)
         address = urlsplit(self.path)
         if self.command == "POST" and address.path == "/v1/refunds":
-            given = {name: values[0] for name, values in parse_qs(body).items()}
+            fields = {name: values[0] for name, values in parse_qs(body).items()}
             key = self.headers["Idempotency-Key"]
-            return self.ledger.create(key, given, store_error=store_error, make=self.ledger.refund)
+            return self.ledger.create(key, fields, store_error=store_error, make=self.ledger.refund)
         if address.path.startswith("/v1/payment_intents"):
             return self._intent(address.path, body, store_error=store_error)
-        asked = {name: values[0] for name, values in parse_qs(address.query).items()}
+        query = {name: values[0] for name, values in parse_qs(address.query).items()}
         if address.path == "/v1/refunds":
-            return self.ledger.find(asked)
+            return self.ledger.find(query)
         return self.ledger.read(address.path.rpartition("/")[2])
 
     def _intent(self, path: str, body: str, *, store_error: bool) -> Reply:
@@ -390,9 +390,9 @@ class _Handler(BaseHTTPRequestHandler):
             return self.ledger.cancel_intent(intent_id)
         if intent_id:
             return self.ledger.look_up_intent(intent_id)
-        given = {name: values[0] for name, values in parse_qs(body).items()}
+        fields = {name: values[0] for name, values in parse_qs(body).items()}
         key = self.headers["Idempotency-Key"]
-        return self.ledger.create(key, given, store_error=store_error, make=self.ledger.make_intent)
+        return self.ledger.create(key, fields, store_error=store_error, make=self.ledger.make_intent)
 
     def _wait_until_the_client_has_gone(self) -> None:
         try:

@@ -77,5 +77,5 @@ print(json.dumps(loaded))
 def loaded_modules(names: Iterable[str], lines: Sequence[str]) -> dict[str, str]:
     """Run command lines one after the other in a new interpreter, and return the line that loaded each module."""
     program = [sys.executable, "-c", _LOADED, " ".join(names), ";".join(lines)]
-    done = subprocess.run(program, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    result = subprocess.run(program, capture_output=True, text=True, check=True)
+    return json.loads(result.stdout.splitlines()[-1])

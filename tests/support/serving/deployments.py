@@ -64,12 +64,12 @@ class Endpoint:
 class Ports:
     """The ports on this machine, by network and port of a file."""
 
-    here: dict[tuple[str, int], int] = field(default_factory=dict)
+    local: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def of(self, network: str, port: int) -> int:
         """Return the port on this machine."""
         network = MACHINE if network == "localhost" else network
-        return self.here.setdefault((network, port), free_port())
+        return self.local.setdefault((network, port), free_port())
 
     def moved(self, process: Process, url: str, folder: Path) -> tuple[list[str], dict[str, str]]:
         """Return the command and the environment of a process, as they are on this machine."""
@@ -92,7 +92,7 @@ class Running:
     """The processes of a deployment that run."""
 
     def __init__(self, processes: Iterable[Process], url: str, folder: Path) -> None:
-        self.processes = {each.name: each for each in processes}
+        self.processes = {process.name: process for process in processes}
         self.ports = Ports()
         self._url, self._folder = url, folder
         self._started: dict[str, forking.Process] = {}
@@ -101,9 +101,9 @@ class Running:
         """Run a command to its end with the environment of a process, and return its output."""
         changed = Process(process.name, list(words) or process.words, process.environment, process.network)
         moved, variables = self.ports.moved(changed, self._url, self._folder)
-        done = forking.run(["booking", *moved], env=variables, cwd=self._folder, text=True)
-        assert done.returncode == 0, f"{process.name}: booking {shlex.join(changed.words)}: {done.stdout}{done.stderr}"
-        return str(done.stdout)
+        result = forking.run(["booking", *moved], env=variables, cwd=self._folder, text=True)
+        assert result.returncode == 0, f"{process.name}: {result}"
+        return str(result.stdout)
 
     def start(self, *names: str) -> None:
         """Run the jobs among the processes to their end, start the others together, and wait until each is ready."""
@@ -111,14 +111,14 @@ class Running:
             if self.processes[name].is_job:
                 self.run(self.processes[name])
         services = [self.processes[name] for name in names if not self.processes[name].is_job]
-        for each in services:
-            words, variables = self.ports.moved(each, self._url, self._folder)
-            with self._log(each.name).open("wb") as log:
-                self._started[each.name] = forking.start(
+        for process in services:
+            words, variables = self.ports.moved(process, self._url, self._folder)
+            with self._log(process.name).open("wb") as log:
+                self._started[process.name] = forking.start(
                     ["booking", *words], env=variables, cwd=self._folder, stdout=log, stderr=log
                 )
-        for each in services:
-            wait_until(lambda each=each: self._is_ready(each), f"{each.name} is ready")  # type: ignore[misc]
+        for process in services:
+            wait_until(lambda process=process: self._is_ready(process), f"{process.name} is ready")  # type: ignore[misc]
 
     def _is_ready(self, process: Process) -> bool:
         log = self._log(process.name)
@@ -136,10 +136,10 @@ class Running:
     def stop(self, *names: str) -> None:
         """Ask processes to end, all of them by default, and wait for it."""
         stopping = {name: self._started.pop(name) for name in names or tuple(self._started)}
-        for each in stopping.values():
-            each.send_signal(signal.SIGTERM)
-        for name, each in stopping.items():
-            assert each.wait(timeout=_STOP_S) in (0, -signal.SIGTERM), self._log(name).read_text()
+        for process in stopping.values():
+            process.send_signal(signal.SIGTERM)
+        for name, process in stopping.items():
+            assert process.wait(timeout=_STOP_S) in (0, -signal.SIGTERM), self._log(name).read_text()
 
     def restart(self, name: str) -> None:
         """Replace a process by a new one."""
@@ -149,9 +149,9 @@ class Running:
 
     def kill(self) -> None:
         """End all processes at once."""
-        for each in self._started.values():
-            each.kill()
-            each.wait()
+        for process in self._started.values():
+            process.kill()
+            process.wait()
 
     def _log(self, name: str) -> Path:
         return self._folder / f"{name.replace('/', '-')}.log"
@@ -252,7 +252,7 @@ def scraped(file: str) -> list[Endpoint]:
     """Return the addresses that Prometheus reads metrics from."""
     config = yaml.safe_load((DEPLOY / "prometheus" / file).read_text())
     targets = [
-        target for job in config["scrape_configs"] for each in job["static_configs"] for target in each["targets"]
+        target for job in config["scrape_configs"] for group in job["static_configs"] for target in group["targets"]
     ]
     return [_endpoint(target, "/metrics") for target in targets]
 
@@ -266,7 +266,7 @@ def health_checks() -> list[Endpoint]:
     """Return the address of the image's check in the container of each service."""
     dockerfile = (DEPLOY.parent / "Dockerfile").read_text()
     (check,) = re.findall(r"http://127\.0\.0\.1:(\d+)(/\w+)", dockerfile)
-    return [Endpoint(each.network, int(check[0]), check[1]) for each in compose() if not each.is_job]
+    return [Endpoint(service.network, int(check[0]), check[1]) for service in compose() if not service.is_job]
 
 
 def probes() -> Iterator[Endpoint]:
@@ -276,8 +276,8 @@ def probes() -> Iterator[Endpoint]:
             continue
         (container,) = manifest["spec"]["template"]["spec"]["containers"]
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-        asked = [container[probe]["httpGet"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")]
-        asked += [{"path": "/metrics", "port": name} for name in ports if name == "metrics"]
+        gets = [container[probe]["httpGet"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")]
+        gets += [{"path": "/metrics", "port": name} for name in ports if name == "metrics"]
         for number in range(manifest["spec"]["replicas"]):
-            for get in asked:
+            for get in gets:
                 yield Endpoint(f"{manifest['metadata']['name']}-{number}", ports[get["port"]], get["path"])

@@ -38,30 +38,30 @@ class Everything:
         self.body.write_text('{"id": "1", "type": "ping"}')
         self.folder = folder
 
-    def made(self, *argv: str) -> str:
+    def create(self, *argv: str) -> str:
         """Return the id of a new resource."""
-        done = self.booking(*argv, "-o", "json")
-        assert done.code == 0, done.err
-        return str(done.json["id"])
+        result = self.booking(*argv, "-o", "json")
+        assert result.code == 0, result.err
+        return str(result.json["id"])
 
     def fresh(self) -> str:
         """Return a name that nothing has, also in a database that several tests share."""
         return f"fresh-{tokens.new_id()[-12:]}"
 
     def key(self) -> str:
-        return self.made("keys", "create", "--org", self.slug, "--name", self.fresh())
+        return self.create("keys", "create", "--org", self.slug, "--name", self.fresh())
 
     def card(self) -> str:
-        return self.made("gift-cards", "issue", "--org", self.slug, "--amount", "500")
+        return self.create("gift-cards", "issue", "--org", self.slug, "--amount", "500")
 
     def customer(self) -> str:
-        return self.made("customers", "create", "--name", "Ada", "--email", f"{self.fresh()}@example.com")
+        return self.create("customers", "create", "--name", "Ada", "--email", f"{self.fresh()}@example.com")
 
     def pending(self) -> str:
         return str(self.operations.check_out(self.departure)["id"])
 
     def hook(self) -> str:
-        return self.made("webhooks", "create", *HOOK)
+        return self.create("webhooks", "create", *HOOK)
 
     def restorable(self) -> Path:
         """Return a backup, and set the environment to the SQLite database that it was made from, which is empty."""
@@ -73,9 +73,9 @@ class Everything:
     def delivery(self, status: str = "dead") -> Words:
         """Return an endpoint and a failed delivery of it."""
         hook = self.hook()
-        made = self.booking("webhooks", "test", hook, "-o", "json").json["id"]
-        self.shop.change(tables.deliveries, made, status=status)
-        return hook, made
+        delivery_id = self.booking("webhooks", "test", hook, "-o", "json").json["id"]
+        self.shop.change(tables.deliveries, delivery_id, status=status)
+        return hook, delivery_id
 
     def event(self) -> str:
         self.customer()
@@ -111,9 +111,9 @@ class Everything:
         booking_id = self.pending()
         self.operations.pay(booking_id)
         self.operations.cancel(booking_id)
-        (found,) = [row for row in self.shop.rows(tables.refunds) if row["booking_id"] == booking_id]
-        self.shop.change(tables.refunds, found["id"], status="needs_review", last_error="no_gateway")
-        return str(found["id"])
+        (refund,) = [row for row in self.shop.rows(tables.refunds) if row["booking_id"] == booking_id]
+        self.shop.change(tables.refunds, refund["id"], status="needs_review", last_error="no_gateway")
+        return str(refund["id"])
 
     def stripe(self) -> Words:
         """Return the organization, which has an account at Stripe."""
@@ -130,10 +130,10 @@ class Everything:
     def payment_to_review(self) -> str:
         """Return a booking whose payment at Stripe waits for a person."""
         booking_id, now = self.pending(), system_clock()
-        own = {"status": "needs_review", "last_error": "amount_differs", "intent_id": f"pi_{booking_id}"}
+        state = {"status": "needs_review", "last_error": "amount_differs", "intent_id": f"pi_{booking_id}"}
         times = {"created_at": now, "updated_at": now}
         money = {"amount_minor": 1, "currency": "NOK"}
-        self.shop.insert(tables.payment_intents, booking_id=booking_id, **own, **money, **times)
+        self.shop.insert(tables.payment_intents, booking_id=booking_id, **state, **money, **times)
         return booking_id
 
     def on_site(self) -> str:
@@ -143,8 +143,8 @@ class Everything:
         """Return a payment that staff recorded."""
         booking_id = self.on_site()
         assert self.booking("payments", "record", booking_id, "--amount", "1.00", "-o", "json").code == 0
-        (found,) = [row for row in self.shop.rows(tables.payment_records) if row["booking_id"] == booking_id]
-        return str(found["id"])
+        (record,) = [row for row in self.shop.rows(tables.payment_records) if row["booking_id"] == booking_id]
+        return str(record["id"])
 
 
 PERSON = ("--name", "Ada", "--email", "ada@example.com")

@@ -133,13 +133,13 @@ class Forked:
     ) -> None:
         self.args = words
         self.returncode: int | None = None
-        with contextlib.ExitStack() as theirs:
-            self.stdin, reader = _pipe(streams[0], 0, theirs, text, is_input=True)
-            self.stdout, writer = _pipe(streams[1], 1, theirs, text)
+        with contextlib.ExitStack() as far_ends:
+            self.stdin, reader = _pipe(streams[0], 0, far_ends, text, is_input=True)
+            self.stdout, writer = _pipe(streams[1], 1, far_ends, text)
             is_one = streams[2] == subprocess.STDOUT
-            self.stderr, errors = (None, writer) if is_one else _pipe(streams[2], 2, theirs, text)
+            self.stderr, errors = (None, writer) if is_one else _pipe(streams[2], 2, far_ends, text)
             self._status, status = socket.socketpair()
-            theirs.callback(status.close)
+            far_ends.callback(status.close)
             request = {"words": words, "environment": dict(environment), "cwd": str(cwd), "umask": umask}
             request["is_session"] = start_new_session
             _parent().fork(request, [status.fileno(), reader, writer, errors])
@@ -174,9 +174,9 @@ class Forked:
 
     def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:  # noqa: A002 - as there
         """Write the input, and return the output and the errors."""
-        found: dict[int, Any] = {}
+        output: dict[int, Any] = {}
         readers = [
-            Thread(target=_read, args=(each, found)) for each in (self.stdout, self.stderr) if each and not each.closed
+            Thread(target=_read, args=(pipe, output)) for pipe in (self.stdout, self.stderr) if pipe and not pipe.closed
         ]
         for reader in readers:
             reader.start()
@@ -186,7 +186,7 @@ class Forked:
         self.wait(timeout)
         for reader in readers:
             reader.join()
-        return found.get(id(self.stdout)), found.get(id(self.stderr))
+        return output.get(id(self.stdout)), output.get(id(self.stderr))
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
@@ -203,40 +203,40 @@ class Forked:
 Process = Forked | subprocess.Popen[Any]
 
 
-def _read(stream: IO[Any], found: dict[int, Any]) -> None:
+def _read(stream: IO[Any], outputs: dict[int, Any]) -> None:
     with stream:
-        found[id(stream)] = stream.read()
+        outputs[id(stream)] = stream.read()
 
 
 def _pipe(
-    wanted: Output, number: int, theirs: contextlib.ExitStack, text: bool, *, is_input: bool = False
+    output: Output, number: int, far_ends: contextlib.ExitStack, text: bool, *, is_input: bool = False
 ) -> tuple[IO[Any] | None, int]:
     """Return this process's end of a stream, if there is one, and the descriptor for the other process."""
-    if wanted == subprocess.PIPE:
+    if output == subprocess.PIPE:
         reader, writer = os.pipe()
-        own, other = (writer, reader) if is_input else (reader, writer)
-        theirs.callback(os.close, other)
-        return os.fdopen(own, ("w" if is_input else "r") + ("" if text else "b")), other
-    if wanted == subprocess.DEVNULL:
+        near, far = (writer, reader) if is_input else (reader, writer)
+        far_ends.callback(os.close, far)
+        return os.fdopen(near, ("w" if is_input else "r") + ("" if text else "b")), far
+    if output == subprocess.DEVNULL:
         null = os.open(os.devnull, os.O_RDWR)
-        theirs.callback(os.close, null)
+        far_ends.callback(os.close, null)
         return None, null
-    if wanted is None:
+    if output is None:
         return None, number
-    return None, wanted if isinstance(wanted, int) else wanted.fileno()
+    return None, output if isinstance(output, int) else output.fileno()
 
 
 class _Parent:
     """The process with the modules, as the tests' process sees it."""
 
     def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_MAX)
-        with theirs:
+        with far_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "support.serving.forking", str(theirs.fileno())],
+                [sys.executable, "-m", "support.serving.forking", str(far_end.fileno())],
                 cwd=_TESTS,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[far_end.fileno()],
                 stdin=subprocess.DEVNULL,
             )
         atexit.register(self._end)
@@ -264,10 +264,10 @@ def _serve(requests: socket.socket) -> Callable[[], object]:
     """The process id and the socket of each fork, by the descriptor that reports its end."""
     while True:
         ready, _, _ = select.select([requests, *running], [], [])
-        for each in ready:
-            if each is not requests:
-                _tell_end(*running.pop(each))
-                os.close(each)
+        for readable in ready:
+            if readable is not requests:
+                _tell_end(*running.pop(readable))
+                os.close(readable)
                 continue
             message, descriptors, _, _ = socket.recv_fds(requests, _MESSAGE_MAX, 4)
             if not message:
@@ -346,9 +346,9 @@ def _output(descriptor: int, like: Any) -> TextIOWrapper:
     raw = FileIO(descriptor, "w", closefd=False)
     buffer: Any = raw if like.write_through else BufferedWriter(raw)
     is_by_line = like.line_buffering or raw.isatty()
-    made = TextIOWrapper(buffer, like.encoding, like.errors, None, is_by_line, like.write_through)
-    made.mode = "w"
-    return made
+    output = TextIOWrapper(buffer, like.encoding, like.errors, None, is_by_line, like.write_through)
+    output.mode = "w"
+    return output
 
 
 def _main() -> None:

@@ -30,8 +30,8 @@ class PreviousRelease:
 
     def environment(self, **settings: str) -> dict[str, str]:
         """Return the environment of an interpreter that imports this code, and the packages installed here."""
-        own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        return own | {"PYTHONPATH": f"{self.folder}{os.pathsep}{self.tests}"} | settings
+        variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        return variables | {"PYTHONPATH": f"{self.folder}{os.pathsep}{self.tests}"} | settings
 
     @property
     def tests(self) -> Path:
@@ -65,16 +65,16 @@ def running_release(folder: Path) -> PreviousRelease:
     command = ["git", "archive", tag] if tag else ["tar", "-c"]
     files = subprocess.run([*command, *_FOLDERS, *_FILES], cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-x", "-C", folder], input=files, check=True)
-    known = {path.name.partition("_")[0] for path in (folder / _REVISIONS).glob("[0-9]*.py")}
-    stopping = [script.revision for script in _since(known) if not getattr(script.module, "is_additive", False)]
+    revision_ids = {path.name.partition("_")[0] for path in (folder / _REVISIONS).glob("[0-9]*.py")}
+    stopping = [script.revision for script in _since(revision_ids) if not getattr(script.module, "is_additive", False)]
     if stopping:
         pytest.skip(f"revisions {stopping} stop processes of the previous release: a deployment has to be stopped")
-    return PreviousRelease(folder, max(known))
+    return PreviousRelease(folder, max(revision_ids))
 
 
-def _since(known: set[str]) -> list[Script]:
+def _since(revision_ids: set[str]) -> list[Script]:
     scripts = ScriptDirectory.from_config(migrate._config()).walk_revisions()
-    return [script for script in scripts if script.revision not in known]
+    return [script for script in scripts if script.revision not in revision_ids]
 
 
 def _previous_tag() -> str:
@@ -84,10 +84,10 @@ def _previous_tag() -> str:
 def _git(*arguments: str) -> str:
     """Return the output of git; an empty text if it fails, as in a folder that is not a repository."""
     try:
-        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        result = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return result.stdout.strip() if result.returncode == 0 else ""
 
 
 # A newer release -----------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ Release = Callable[..., None]
 
 def newer_release(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Release:
     """Return a function that turns this process into a newer release until the end of the test."""
-    own, own_head = revisions.folders(), revisions.head()
+    folders, own_head = revisions.folders(), revisions.head()
 
     def make(*bodies: str, additive: bool = True) -> None:
         before = own_head
@@ -125,6 +125,6 @@ def newer_release(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Release:
             (folder / f"{number}_next.py").write_text(text)
             before = str(number)
 
-        monkeypatch.setattr(revisions, "folders", lambda: [*own, folder])
+        monkeypatch.setattr(revisions, "folders", lambda: [*folders, folder])
 
     return make

@@ -96,11 +96,11 @@ class Server:
 def free_port() -> int:
     """Return a free port, reserved while this process lives."""
     # Bound but not listening: a server can bind this port, and the system gives it to nobody else.
-    taken = socket.socket()
-    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    taken.bind((_HOST, 0))
-    port = int(taken.getsockname()[1])
-    taken.detach()  # open until the end of the process
+    reservation = socket.socket()
+    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reservation.bind((_HOST, 0))
+    port = int(reservation.getsockname()[1])
+    reservation.detach()  # open until the end of the process
     return port
 
 
@@ -110,8 +110,8 @@ class Service:
     def __init__(self, url: str, log: Path, **settings: str) -> None:
         self.url = url
         self._log = log
-        own = {"BOOKING_DATABASE_URL": url, "BOOKING_SECRET_KEY": SECRET, "BOOKING_RATE_LIMIT": "off", **settings}
-        self._environment = {**os.environ, **own}
+        variables = {"BOOKING_DATABASE_URL": url, "BOOKING_SECRET_KEY": SECRET, "BOOKING_RATE_LIMIT": "off", **settings}
+        self._environment = {**os.environ, **variables}
         self.servers: list[Server] = []
 
     @property

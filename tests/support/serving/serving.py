@@ -49,12 +49,12 @@ def serving(started: forking.Process, *, is_killed: bool = False) -> Iterator[tu
 
 def read_until(lines: Iterable[str], *signs: str) -> list[str]:
     """Return the lines of a process up to the first with one of the texts, without reading further."""
-    found: list[str] = []
+    output: list[str] = []
     for line in lines:
-        found.append(line)
+        output.append(line)
         if any(sign in line for sign in signs):
-            return found
-    raise AssertionError("".join(found))
+            return output
+    raise AssertionError("".join(output))
 
 
 def wait_for(address: str) -> None:
@@ -72,8 +72,8 @@ def wait_for(address: str) -> None:
 def environment(folder: Path, **settings: str) -> dict[str, str]:
     """Return the environment of a command that keeps all data in the folder, without the variables of this process."""
     outside = {name: value for name, value in os.environ.items() if not name.startswith("BOOKING_")}
-    own = {"BOOKING_DATABASE_URL": f"sqlite:///{folder / 'booking.db'}", "BOOKING_CONFIG_DIR": str(folder / "config")}
-    return outside | own | settings
+    paths = {"BOOKING_DATABASE_URL": f"sqlite:///{folder / 'booking.db'}", "BOOKING_CONFIG_DIR": str(folder / "config")}
+    return outside | paths | settings
 
 
 def started(folder: Path, *argv: str, **settings: str) -> forking.Process:

@@ -63,9 +63,9 @@ def load(world: World, document: object, *, progress: Progress | None = None, **
     )
 
 
-def counts(done: ImportSummary) -> tuple[Counts, ...]:
+def counts(summary: ImportSummary) -> tuple[Counts, ...]:
     """Return the counts of each kind of entries."""
-    return done.experiences, done.departures, done.customers, done.gift_cards
+    return summary.experiences, summary.departures, summary.customers, summary.gift_cards
 
 
 def refused(world: World, document: object, **keys: Any) -> dict[str, str]:
@@ -84,8 +84,8 @@ def exported(world: World) -> Document:
 def stored(world: World, table: Table) -> list[Document]:
     """Return every row of the organization, by id."""
     query = select(table).where(table.c.organization_id == bindparam("o", type_=Id)).order_by(table.c.id)
-    found = world.database.read(lambda tx: tx.all(Statement(query), o=world.org))
-    return [dict(zip(table.c.keys(), row, strict=True)) for row in found]
+    rows = world.database.read(lambda tx: tx.all(Statement(query), o=world.org))
+    return [dict(zip(table.c.keys(), row, strict=True)) for row in rows]
 
 
 def everything(world: World) -> str:

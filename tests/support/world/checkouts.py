@@ -61,9 +61,9 @@ class Webhooks:
     cell: str = ""
     """Of the organization; empty: the first one."""
 
-    def of(self, kind: str, shown: dict[str, Any]) -> Event:
+    def of(self, kind: str, stripe_object: dict[str, Any]) -> Event:
         number = next(self.numbers)
-        return {"id": f"evt_{number:06}", "object": "event", "type": kind, "data": {"object": shown}}
+        return {"id": f"evt_{number:06}", "object": "event", "type": kind, "data": {"object": stripe_object}}
 
     def succeeded(self, intent_id: str) -> Event:
         return self.of("payment_intent.succeeded", dict(self.ledger.intents[intent_id]))
@@ -123,8 +123,8 @@ def app_of(client: TestClient) -> Any:
 
 def service_of(client: TestClient) -> Service:
     """Return the service of a client, also with several cells."""
-    found: Service = app_of(client).state.service
-    return found
+    service: Service = app_of(client).state.service
+    return service
 
 
 @contextmanager

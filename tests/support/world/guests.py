@@ -58,13 +58,13 @@ class Guests:
     def post(self, key: str, path: str, body: Any) -> Any:
         """Send a request about the first guest, which is repeated later."""
         self.answers[key] = (path, body)
-        done = self.api.post(path, body, key=f"key-of-{key}")
-        assert done.status_code in (200, 201), done.text
-        return done.json()
+        response = self.api.post(path, body, key=f"key-of-{key}")
+        assert response.status_code in (200, 201), response.text
+        return response.json()
 
     def book(self, key: str, **over: Any) -> Any:
-        own = {"external_reference": "Canaryreference", "metadata": {"party": "Canaryparty"}}
-        return self.post(key, "/bookings", booking_body(self.departure, customer=ADA, note=NOTE, **own, **over))
+        fields = {"external_reference": "Canaryreference", "metadata": {"party": "Canaryparty"}}
+        return self.post(key, "/bookings", booking_body(self.departure, customer=ADA, note=NOTE, **fields, **over))
 
     def customer_id(self, email: str = ADA["email"]) -> str:
         return str(self.api.get("/customers", email=email).json()["data"][0]["id"])
@@ -160,18 +160,18 @@ class Guests:
     def legacy(self) -> None:
         """Write a booking of an earlier system, which has no customer."""
         row = self.world.rows(tables.bookings)[0] | {"guest_email": ADA["email"], "guest_name": ADA["name"]}
-        own = {"id": "01900000-0000-7000-8000-000000000001", "booking_number": None, "customer_id": None}
-        own |= {"status": "cancelled", "cancelled_at": NOON, "seats": 0, "manage_key_id": None, "note": NOTE}
-        row = {str(name): value for name, value in (row | own).items() if name != "organization_id"}
+        columns = {"id": "01900000-0000-7000-8000-000000000001", "booking_number": None, "customer_id": None}
+        columns |= {"status": "cancelled", "cancelled_at": NOON, "seats": 0, "manage_key_id": None, "note": NOTE}
+        row = {str(name): value for name, value in (row | columns).items() if name != "organization_id"}
         self.world.insert(tables.bookings, **row)
 
     def send_mails(self) -> None:
         """Send mails to the guest and to staff: one is refused with its address, and others wait."""
         self.mails.write()
-        claimed = [each for each in self.mails.claim() if each.organization_id == self.world.org]
+        claimed = [mail for mail in self.mails.claim() if mail.organization_id == self.world.org]
         outcomes = {"booking_confirmation_mail": MailOutcome.SENT, "staff_booking_mail": MailOutcome.SENT}
-        results = [MailResult(each, outcomes.get(each.kind, MailOutcome.DELAYED)) for each in claimed]
-        cancellations = [n for n, each in enumerate(claimed) if each.kind == "booking_cancellation_mail"]
+        results = [MailResult(mail, outcomes.get(mail.kind, MailOutcome.DELAYED)) for mail in claimed]
+        cancellations = [n for n, mail in enumerate(claimed) if mail.kind == "booking_cancellation_mail"]
         refused = next(number for number in cancellations if claimed[number].recipient == ADA["email"])
         answer = f"550 no such user {ADA['email']}"
         results[refused] = MailResult(claimed[refused], MailOutcome.REFUSED, answer)
@@ -182,7 +182,7 @@ class Guests:
         first, *others = self.hooks.claim(free=1000)
         self.hooks.record(
             self.hooks.result(first, AttemptError.HTTP_STATUS, response_excerpt=first.body.decode()[:900]),
-            *(self.hooks.result(each, response_excerpt=each.body.decode()[:900]) for each in others),
+            *(self.hooks.result(delivery, response_excerpt=delivery.body.decode()[:900]) for delivery in others),
         )
         self.hooks.fail_until_dead()
 

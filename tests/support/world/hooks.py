@@ -145,12 +145,12 @@ class Hooks:
         return claimed
 
     def record(self, *attempts: DeliveryResult, **options: Any) -> None:
-        wanted: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "retry_delays_s": WEBHOOK_WAITS_S,
             "disable_after_s": 72 * 3600,
             "jitter": lambda: 0.0,
         } | options
-        self.database.write(lambda tx: webhooks.record(tx, attempts, **wanted))
+        self.database.write(lambda tx: webhooks.record(tx, attempts, **arguments))
 
     def result(
         self, claimed: ClaimedDelivery, error: AttemptError | None = None, status: int | None = None, **over: Any
@@ -165,10 +165,10 @@ class Hooks:
         return DeliveryResult(claimed, **(values | over), error=error)
 
     def succeed(self, *claimed: ClaimedDelivery, **options: Any) -> None:
-        self.record(*(self.result(each) for each in claimed), **options)
+        self.record(*(self.result(delivery) for delivery in claimed), **options)
 
     def fail(self, *claimed: ClaimedDelivery, error: AttemptError = AttemptError.HTTP_STATUS, **options: Any) -> None:
-        self.record(*(self.result(each, error) for each in claimed), **options)
+        self.record(*(self.result(delivery, error) for delivery in claimed), **options)
 
     def fail_until_dead(self, attempts: int = 6) -> None:
         """Send the queued deliveries until their last attempt has failed."""
@@ -177,8 +177,8 @@ class Hooks:
             self.world.clock.at = self.next_due_at() or self.world.clock.at
 
     def rescue(self, **options: Any) -> int:
-        wanted: dict[str, Any] = {"jitter": lambda: 0.0} | options
-        return self.database.write(lambda tx: webhooks.rescue_expired_leases(tx, **wanted))
+        arguments: dict[str, Any] = {"jitter": lambda: 0.0} | options
+        return self.database.write(lambda tx: webhooks.rescue_expired_leases(tx, **arguments))
 
     def next_due_at(self) -> int | None:
         """Return when the first delivery may be claimed or rescued; None while nothing is queued."""
@@ -207,9 +207,9 @@ class Hooks:
 
     def deliveries(self, endpoint_id: str | None = None) -> list[dict[str, Any]]:
         """Return the deliveries as the API shows them, in the order of their events. The rows have all columns."""
-        wanted = [row["id"] for row in self.world.rows(tables.webhook_endpoints) if endpoint_id in (None, row["id"])]
-        found = self.database.read(lambda tx: [each for of_one in wanted for each in self._log(tx, of_one)])
-        return sorted(found, key=lambda row: row["event_sequence"])
+        hooks = [row["id"] for row in self.world.rows(tables.webhook_endpoints) if endpoint_id in (None, row["id"])]
+        deliveries = self.database.read(lambda tx: [row for hook in hooks for row in self._log(tx, hook)])
+        return sorted(deliveries, key=lambda row: row["event_sequence"])
 
     def _log(self, tx: Tx, endpoint_id: str) -> list[dict[str, Any]]:
         rows = {row["event_sequence"]: row for row in self.rows(endpoint_id)}

@@ -49,7 +49,7 @@ class Client:
             return error
 
 
-class Held:
+class HeldWork:
     """Work that runs in threads until it is released, and counts the threads."""
 
     def __init__(self) -> None:
@@ -103,4 +103,4 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def statuses(results: Sequence[Any]) -> list[int]:
-    return [each.status for each in results if isinstance(each, Answer)]
+    return [result.status for result in results if isinstance(result, Answer)]

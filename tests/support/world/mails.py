@@ -78,7 +78,7 @@ class Mails:
         self, outcome: MailOutcome, error: str | None = None, *, claimed: list[ClaimedMail] | None = None
     ) -> None:
         """Let the mails, or all that are due, end in the same way."""
-        tried = [MailResult(each, outcome, error) for each in (self.claim() if claimed is None else claimed)]
+        tried = [MailResult(mail, outcome, error) for mail in (self.claim() if claimed is None else claimed)]
         self.world.database.write(lambda tx: notifications.record(tx, tried))
 
     def calendar_entries(self, kind: OutboxKind) -> list[Any]:

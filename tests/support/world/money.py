@@ -55,8 +55,8 @@ class Till:
 
     def booking_row(self, booking_id: str, **over: Any) -> dict[str, Any]:
         now, world = self.world.clock(), self.world
-        own = {"customer_id": self.customer_id, "seats": 0, "status": "cancelled", "cancelled_at": now} | over
-        return rows.booking(world.org, booking_id, self.departure_id, self.experience_id, now, **own)
+        columns = {"customer_id": self.customer_id, "seats": 0, "status": "cancelled", "cancelled_at": now} | over
+        return rows.booking(world.org, booking_id, self.departure_id, self.experience_id, now, **columns)
 
     def booking(self, **over: Any) -> str:
         """Insert a booking, by default cancelled and paid by card."""
@@ -99,8 +99,8 @@ class Till:
             payment = payments.lock(tx, self.actor, booking_id)
             if payment is None:
                 return 0
-            named = {"booking_id": booking_id, "starts_at": self.starts_at, "customer_id": self.customer_id}
-            return payments.request_refund(tx, self.actor, payment, **named)
+            booking = {"booking_id": booking_id, "starts_at": self.starts_at, "customer_id": self.customer_id}
+            return payments.request_refund(tx, self.actor, payment, **booking)
 
         return self.write(act)
 
@@ -124,8 +124,8 @@ class Till:
         return self.world.database.write(lambda tx: bookings.settle_refunds(tx, answers, jitter=lambda: jitter))
 
     def answer(self, claimed: ClaimedRefund, outcome: RefundOutcome, **over: Any) -> int:
-        named = {RefundOutcome.REFUNDED, RefundOutcome.ACCEPTED}
-        provider_refund_id = f"re_{claimed.id}" if outcome in named else None
+        outcomes_with_id = {RefundOutcome.REFUNDED, RefundOutcome.ACCEPTED}
+        provider_refund_id = f"re_{claimed.id}" if outcome in outcomes_with_id else None
         return self.settle(RefundResult(claimed, outcome, **{"provider_refund_id": provider_refund_id} | over))
 
     # Contents ----------------------------------------------------------------------------------------------------
@@ -140,28 +140,28 @@ class Till:
 
     def timeline(self) -> list[tuple[str, dict[str, Any]]]:
         """Return the kind and the data of every timeline entry of the customer by time, at one instant in no order."""
-        found = [row for row in self.world.rows(tables.timeline) if row["customer_id"] == self.customer_id]
-        found.sort(key=lambda row: (row["created_at"], row["id"]))
-        return [(row["kind"], orjson.loads(row["data"])) for row in found]
+        entries = [row for row in self.world.rows(tables.timeline) if row["customer_id"] == self.customer_id]
+        entries.sort(key=lambda row: (row["created_at"], row["id"]))
+        return [(row["kind"], orjson.loads(row["data"])) for row in entries]
 
     def staff_mails(self) -> dict[str, dict[str, Any]]:
         """Return the mails to staff in the outbox, by booking."""
-        found = [row for row in self.world.rows(tables.effects) if row["kind"].startswith("staff_refund")]
-        return {row["subject_id"]: orjson.loads(row["payload"]) for row in found}
+        effects = [row for row in self.world.rows(tables.effects) if row["kind"].startswith("staff_refund")]
+        return {row["subject_id"]: orjson.loads(row["payload"]) for row in effects}
 
     def staff_mail_kinds(self, booking_id: str) -> list[str]:
         """Return the kinds of mails to staff about a booking."""
-        found = [row for row in self.world.rows(tables.effects) if row["subject_id"] == booking_id]
-        return sorted(row["kind"] for row in found)
+        effects = [row for row in self.world.rows(tables.effects) if row["subject_id"] == booking_id]
+        return sorted(row["kind"] for row in effects)
 
     # Gift cards --------------------------------------------------------------------------------------------------
 
     def issue(self, amount_minor: int = 50_000, **over: Any) -> tuple[dict[str, Any], str]:
         """Issue a gift card, and return it with its code."""
-        shown, code = self.write(
+        card, code = self.write(
             lambda tx: gift_cards.issue(tx, self.actor, GiftCardIssue(amount_minor=amount_minor, **over))
         )
-        return orjson.loads(shown), code
+        return orjson.loads(card), code
 
     def redeem(
         self, code: str, wanted_minor: int = 1_000, *, currency: str = "NOK", booking_id: str | None = None
@@ -200,12 +200,12 @@ class Till:
         return self.write(act)
 
     def deactivate(self, gift_card_id: str) -> dict[str, Any]:
-        shown: dict[str, Any] = orjson.loads(self.write(lambda tx: gift_cards.deactivate(tx, self.actor, gift_card_id)))
-        return shown
+        card: dict[str, Any] = orjson.loads(self.write(lambda tx: gift_cards.deactivate(tx, self.actor, gift_card_id)))
+        return card
 
     def reactivate(self, gift_card_id: str) -> dict[str, Any]:
-        shown: dict[str, Any] = orjson.loads(self.write(lambda tx: gift_cards.reactivate(tx, self.actor, gift_card_id)))
-        return shown
+        card: dict[str, Any] = orjson.loads(self.write(lambda tx: gift_cards.reactivate(tx, self.actor, gift_card_id)))
+        return card
 
     def card(self, gift_card_id: str) -> dict[str, Any]:
         """Return the gift card as the API shows it."""
@@ -215,11 +215,11 @@ class Till:
         """Return (kind, booking, amount) of each line after the issue by time; at one instant, amounts taken come
         first."""
         lines = self.world.rows(tables.gift_card_entries)
-        found = [row for row in lines if row["gift_card_id"] == gift_card_id and row["kind"] != "issue"]
-        found.sort(key=lambda row: (row["created_at"], row["amount_minor"]))
-        return [(row["kind"], row["booking_id"], row["amount_minor"]) for row in found]
+        entries = [row for row in lines if row["gift_card_id"] == gift_card_id and row["kind"] != "issue"]
+        entries.sort(key=lambda row: (row["created_at"], row["amount_minor"]))
+        return [(row["kind"], row["booking_id"], row["amount_minor"]) for row in entries]
 
     def events(self) -> list[dict[str, Any]]:
         """Return the envelope of every event, in order."""
-        found = sorted(self.world.rows(tables.events), key=lambda row: row["sequence"])
-        return [orjson.loads(row["body"]) for row in found]
+        rows = sorted(self.world.rows(tables.events), key=lambda row: row["sequence"])
+        return [orjson.loads(row["body"]) for row in rows]

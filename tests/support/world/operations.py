@@ -41,11 +41,11 @@ ADA = "ada@example.com"
 OWN_INTENT = "one for the booking"
 
 
-def with_retries(act: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+def with_retries(act: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     """Return the result, and try again while the database is too busy: a worker that was killed may have held it."""
     while True:
         try:
-            return act(*arguments, **named)
+            return act(*arguments, **keywords)
         except Unavailable:
             continue
 
@@ -79,16 +79,16 @@ class Operations:
         def work(tx: Tx) -> Any:
             return verb(tx, self.actor)
 
-        shown = self.world.database.write(work)
-        return orjson.loads(shown) if isinstance(shown, bytes) else shown
+        result = self.world.database.write(work)
+        return orjson.loads(result) if isinstance(result, bytes) else result
 
-    def refusal(self, verb: Callable[..., Any], *arguments: Any, **named: Any) -> tuple[str, str | None]:
+    def refusal(self, verb: Callable[..., Any], *arguments: Any, **keywords: Any) -> tuple[str, str | None]:
         """Return the code and the reason of an error."""
         try:
-            shown = verb(*arguments, **named)
+            result = verb(*arguments, **keywords)
         except BookingError as error:
             return str(error.code), error.details[0].reason if error.details else None
-        raise AssertionError(f"it was not refused: {shown}")
+        raise AssertionError(f"it was not refused: {result}")
 
     # The storefront --------------------------------------------------------------------------------------------
 
@@ -103,8 +103,8 @@ class Operations:
 
     def check_out(self, departure_id: str, count: int = 1, *, email: str = ADA, suits: int = 0, **over: Any) -> Booking:
         checkout = {"guests": lines(count), "customer": guest(email), "add_ons": add_ons(suits)} | over
-        wanted = CheckoutRequest(departure_id=departure_id, **checkout)
-        return self.act(lambda tx, actor: storefront.check_out(tx, actor, wanted))
+        request = CheckoutRequest(departure_id=departure_id, **checkout)
+        return self.act(lambda tx, actor: storefront.check_out(tx, actor, request))
 
     def pay(self, booking_id: str, payment_intent: str | None = OWN_INTENT) -> Booking:
         if payment_intent is OWN_INTENT:
@@ -129,8 +129,8 @@ class Operations:
             "source": BookingSource.ADMIN,
             "payment": PaymentMode.EXTERNAL_PAID,
         }
-        wanted = BookingRequest(departure_id=departure_id, **(draft | over))
-        return self.act(lambda tx, actor: bookings.create(tx, actor, wanted))
+        request = BookingRequest(departure_id=departure_id, **(draft | over))
+        return self.act(lambda tx, actor: bookings.create(tx, actor, request))
 
     def confirm(self, booking_id: str) -> Booking:
         return self.act(lambda tx, actor: bookings.confirm(tx, actor, booking_id))
@@ -188,10 +188,10 @@ class Operations:
 
     def _sweep(self, work: DueWork, process: Callable[..., Processed[None]], limit: int) -> int:
         """Process the organization's due rows until nothing is left, and return the number of processed rows."""
-        done = 0
+        total = 0
         while count := sum(self._pass(work, process, limit)):
-            done += count
-        return done
+            total += count
+        return total
 
     def _pass(self, work: DueWork, process: Callable[..., Processed[None]], limit: int) -> Iterator[int]:
         world, page = self.world, DuePage([], DueRow(-1, NIL_ID))
@@ -205,8 +205,8 @@ class Operations:
     def issue(self, amount_minor: int, **over: Any) -> tuple[str, str]:
         """Issue a gift card, and return its id and its code."""
         request = GiftCardIssue(amount_minor=amount_minor, **over)
-        shown, code = self.act(lambda tx, actor: gift_cards.issue(tx, actor, request))
-        return str(orjson.loads(shown)["id"]), code
+        card, code = self.act(lambda tx, actor: gift_cards.issue(tx, actor, request))
+        return str(orjson.loads(card)["id"]), code
 
     # Contents --------------------------------------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ class Operations:
 
     def event_types(self, resource_id: str | None = None) -> list[str]:
         """Return the types of the events about a resource, or all of them, in order."""
-        return [each["type"] for each in self.events() if resource_id in (None, each["data"]["object"]["id"])]
+        return [event["type"] for event in self.events() if resource_id in (None, event["data"]["object"]["id"])]
 
     def outbox_kinds(self, booking_id: str | None = None) -> list[str]:
         """Return the kinds of outbox rows, sorted."""
@@ -231,5 +231,5 @@ class Operations:
     def booking(self, booking_id: str) -> dict[str, Any]:
         return self.world.row(tables.bookings, booking_id)
 
-    def taken(self, departure_id: str) -> int:
+    def seats_taken(self, departure_id: str) -> int:
         return int(self.world.row(tables.departures, departure_id)["seats_taken"])

@@ -34,10 +34,10 @@ class Listing:
 
     def filled(self, world: World, url: str, instants: Sequence[int]) -> list[str]:
         """Insert rows, and return their ids in ascending order of the list."""
-        made = self.make(world, instants)
-        fill(url, self.table, made)
+        new_rows = self.make(world, instants)
+        fill(url, self.table, new_rows)
         order = "sequence" if self.table is tables.events else "created_at"
-        return [row["id"] for row in sorted(made, key=lambda row: (row[order], row["id"]))]
+        return [row["id"] for row in sorted(new_rows, key=lambda row: (row[order], row["id"]))]
 
 
 def _bookings(world: World, instants: Sequence[int]) -> list[rows.Row]:
@@ -65,8 +65,8 @@ def _rows(make: Callable[[str, str, int], rows.Row]) -> MakeRows:
 def _gift_cards(world: World, instants: Sequence[int]) -> list[rows.Row]:
     """Return gift cards with sealed codes: the operator's commands test the secret key with a stored code."""
     keys = world.installation.secret_keys
-    made = _rows(rows.gift_card)(world, instants)
-    return [row | {"code_sealed": gift_codes.seal_code(keys, world.org, row["id"], "GIFT-ABCD")} for row in made]
+    cards = _rows(rows.gift_card)(world, instants)
+    return [row | {"code_sealed": gift_codes.seal_code(keys, world.org, row["id"], "GIFT-ABCD")} for row in cards]
 
 
 def _plain(**columns: Any) -> MakeRows:

@@ -105,10 +105,11 @@ def experience(organization_id: str, row_id: str, created_at: int) -> Row:
 
 def departures(organization_id: str, experience_ids: Iterable[str], starts_at: int, count: int) -> Iterator[Row]:
     """Yield that number of departures of each experience, a day apart."""
-    made = ids(1)
+    row_ids = ids(1)
     for place, experience_id in enumerate(experience_ids):
         for day in range(count):
-            yield departure(organization_id, next(made), experience_id, starts_at + day * DAY + place * HOUR // 100)
+            start = starts_at + day * DAY + place * HOUR // 100
+            yield departure(organization_id, next(row_ids), experience_id, start)
 
 
 def departure(organization_id: str, row_id: str, experience_id: str, starts_at: int) -> Row:

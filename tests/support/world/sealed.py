@@ -107,8 +107,8 @@ class Sealed:
     def assert_all_open(self) -> None:
         """Use every sealed value: show it, find it, sign with it, send it, replay it, open it."""
         world = self.world
-        shown = self.database.read(lambda tx: gift_cards.get(tx, world.caller(), self.card, include_code=True))
-        assert shown["code"] == CODE
+        card = self.database.read(lambda tx: gift_cards.get(tx, world.caller(), self.card, include_code=True))
+        assert card["code"] == CODE
         hashes = gift_codes.code_hashes(world.installation.secret_keys, world.org, CODE)
         assert world.row(tables.gift_cards, self.card)["code_hash"] in hashes
         replayed = self.book(KEY)
@@ -129,8 +129,8 @@ class Sealed:
 
     def opened_mail(self) -> bytes:
         """Return the guest's confirmation of the first booking, as it will be sent."""
-        wanted = (self.booking, OutboxKind.BOOKING_CONFIRMATION_MAIL.value)
-        (row,) = [row for row in self.world.rows(tables.mails) if (row["booking_id"], row["kind"]) == wanted]
+        identity = (self.booking, OutboxKind.BOOKING_CONFIRMATION_MAIL.value)
+        (row,) = [row for row in self.world.rows(tables.mails) if (row["booking_id"], row["kind"]) == identity]
         return self.world.installation.secret_keys.open("mail", row["message"], self.world.org, row["id"])
 
     def live_secrets(self) -> list[str]:
@@ -151,8 +151,8 @@ class Sealed:
 
         from booking_core.db.statements import Statement
 
-        here = [table.c[name.name] == bindparam(f"_{name.name}", type_=name.type) for name in table.primary_key]
-        statement = Statement(update(table).where(*here).values({name: bindparam(name) for name in columns}))
+        conditions = [table.c[name.name] == bindparam(f"_{name.name}", type_=name.type) for name in table.primary_key]
+        statement = Statement(update(table).where(*conditions).values({name: bindparam(name) for name in columns}))
         keys = {f"_{name.name}": row[name.name] for name in table.primary_key}
         assert self.database.write(lambda tx: tx.run(statement, **keys, **columns)) == 1
 

@@ -84,13 +84,13 @@ class World:
 
     def rows(self, table: Any) -> list[dict[str, Any]]:
         """Return the organization's rows of a table."""
-        found = self.database.read(lambda tx: tx.all(_rows_of(table), o=self.org))
-        return [dict(zip(table.c.keys(), row, strict=True)) for row in found]
+        rows = self.database.read(lambda tx: tx.all(_rows_of(table), o=self.org))
+        return [dict(zip(table.c.keys(), row, strict=True)) for row in rows]
 
     def row(self, table: Any, row_id: str) -> dict[str, Any]:
         """Return a row by its id."""
-        (found,) = self.database.read(lambda tx: tx.all(_row_of(table), o=self.org, id=row_id))
-        return dict(zip(table.c.keys(), found, strict=True))
+        (values,) = self.database.read(lambda tx: tx.all(_row_of(table), o=self.org, id=row_id))
+        return dict(zip(table.c.keys(), values, strict=True))
 
     def change(self, table: Any, row_id: str, **values: Any) -> None:
         """Change one row, or the organization itself."""

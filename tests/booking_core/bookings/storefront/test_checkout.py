@@ -30,7 +30,7 @@ def test_a_checkout_is_a_pending_booking_that_waits_for_its_card(ops: Operations
     assert (row["expires_at"], row["confirmed_at"]) == (world.clock() + PENDING, None)
     (payment,) = world.rows(tables.payments)
     assert (payment["booking_id"], payment["status"], payment["amount_minor"]) == (booking["id"], "pending", 184000)
-    assert ops.taken(departure) == 2
+    assert ops.seats_taken(departure) == 2
     assert ops.event_types() == ["customer.created", "booking.created"]
     assert ops.events()[-1]["data"] == {"object": as_published(booking)}
     assert ops.outbox_kinds() == []
@@ -254,7 +254,7 @@ def test_an_unpaid_booking_is_abandoned_at_its_expiry_and_not_before(
     row = ops.booking(booking["id"])
     assert (row["status"], row["cancel_reason"], row["payment_status"]) == ("cancelled", "abandoned", "failed")
     assert world.rows(tables.payments)[0]["status"] == "failed"
-    assert ops.taken(departure) == 0
+    assert ops.seats_taken(departure) == 0
     assert ops.event_types(booking["id"]) == ["booking.created", "booking.cancelled"]
     (data,) = (each["data"] for each in ops.events() if each["type"] == "booking.cancelled")
     assert data["reason"] == CancelReason.ABANDONED
@@ -271,6 +271,6 @@ def test_abandoning_works_in_bounded_batches(ops: Operations, world: World) -> N
         ops.check_out(departure)
     world.clock.advance(PENDING)
     assert ops.abandon_due(limit=3) >= 7
-    assert ops.taken(departure) == 0
+    assert ops.seats_taken(departure) == 0
     assert [row["status"] for row in world.rows(tables.bookings)] == ["cancelled"] * 7
     assert ops.event_types().count("booking.cancelled") == 7

@@ -116,7 +116,7 @@ def test_a_checkout_may_need_other_seats_than_its_hold_has(ops: Operations, worl
         assert ops.refusal(ops.check_out, departure, 4, hold_id=mine) == ("insufficient_capacity", None)
     assert ops.check_out(departure, 3, hold_id=mine)["status"] == "pending"
     assert world.row(tables.holds, mine)["ended_at"] == world.clock()
-    assert (ops.taken(departure), available(world, departure)) == (3, 0)
+    assert (ops.seats_taken(departure), available(world, departure)) == (3, 0)
     other = world.departure(world.row(tables.departures, departure)["experience_id"], seats=5, starts_at=NEXT_WEEK)
     ops.check_out(other, 1, hold_id=ops.hold(other, 4))
     assert available(world, other) == 4

@@ -258,7 +258,7 @@ def test_a_departure_with_fewer_seats_than_sold_sells_none(ops: Operations, worl
     assert ops.refusal(ops.book, departure) == ("insufficient_capacity", None)
     ops.cancel(booking["id"])
     ops.book(departure, 3)
-    assert ops.taken(departure) == 3
+    assert ops.seats_taken(departure) == 3
     assert world.examine() == []
 
 

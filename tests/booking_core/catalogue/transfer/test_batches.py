@@ -114,7 +114,7 @@ def test_between_two_batches_everybody_can_book(world: World) -> None:
     ops, documents = Operations(world), {"experiences": [tour(f"tour-{n}", 300) for n in range(4)]}
     booked: list[str] = []
     done = load_in_batches(world, documents, before_batch=lambda: booked.append(ops.book(departure)["id"]))
-    assert (len(booked), ops.taken(departure)) == (4, 4)
+    assert (len(booked), ops.seats_taken(departure)) == (4, 4)
     assert (done.experiences, done.departures.created) == (transfer.Counts(3, 1, 0), 1200)
     assert world.examine() == []
 

@@ -70,7 +70,7 @@ def test_a_clock_that_was_set_back_stops_no_task(ops: Operations) -> None:
     ops.check_out(departure)
     world.clock.advance(31 * MINUTE)
     turn(job)
-    assert ops.taken(departure) == 0
+    assert ops.seats_taken(departure) == 0
 
 
 def test_a_failing_task_does_not_stop_the_others(ops: Operations, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_a_failing_task_does_not_stop_the_others(ops: Operations, monkeypatch: p
     world.clock.advance(2 * DAY)
     with pytest.raises(ZeroDivisionError):
         turn(make_job(ops))
-    assert ops.taken(departure) == 0
+    assert ops.seats_taken(departure) == 0
 
 
 class UnderMinimum(NamedTuple):
@@ -147,10 +147,10 @@ def test_a_departure_is_counted_when_its_last_pending_booking_has_ended(
     row = world.row(tables.departures, waiting.departure)
     if first in gained and last in gained:
         assert (row["status"], row["minimum_checked_at"]) == ("open", world.clock())
-        assert ops.taken(waiting.departure) == 3
+        assert ops.seats_taken(waiting.departure) == 3
     else:
         assert row["status"] == "cancelled"
-        assert ops.taken(waiting.departure) == 0
+        assert ops.seats_taken(waiting.departure) == 0
         assert ops.booking(waiting.confirmed)["cancel_reason"] == "min_participants"
     assert world.examine() == []
     world.clock.advance(MINUTE)
@@ -194,11 +194,11 @@ def test_a_departure_larger_than_a_batch_waits_for_its_pending_booking(
     pending = ops.check_out(departure)["id"]
     world.clock.advance(2 * MINUTE)
     turn(job)
-    assert ops.taken(departure) == 6
+    assert ops.seats_taken(departure) == 6
     expire(ops, pending)
     world.clock.advance(MINUTE)
     turn(job)
-    assert ops.taken(departure) == 0
+    assert ops.seats_taken(departure) == 0
     reasons = sorted(row["cancel_reason"] for row in world.rows(tables.bookings))
     assert reasons == ["abandoned"] + ["min_participants"] * 5
     assert world.examine() == []
