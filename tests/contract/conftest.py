@@ -24,7 +24,7 @@ def departure(world: World, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def theirs(api: Api, new_world: Callable[..., World]) -> Api:
+def other_api(api: Api, new_world: Callable[..., World]) -> Api:
     """Another organization, called with its key."""
     return Api(api.client, new_world())
 

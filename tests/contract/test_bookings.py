@@ -108,17 +108,17 @@ def test_a_past_departure_can_be_cancelled(api: Api, departure: str) -> None:
 
 
 def test_a_deferred_booking_is_answered_when_the_counters_are_free(
-    api: Api, theirs: Api, shared_database_url: str
+    api: Api, other_api: Api, shared_database_url: str
 ) -> None:
     if is_sqlite(shared_database_url):
         pytest.skip("SQLite has one writer: no other transaction has numbers while it writes")
     free = api.world.departure(api.world.experience(), seats=9)
-    waited_for = theirs.world.departure(theirs.world.experience(), seats=9)
+    waited_for = other_api.world.departure(other_api.world.experience(), seats=9)
     creations = api.client.app.state.service.creations  # type: ignore[attr-defined]
     with ThreadPoolExecutor(1) as clients:
-        with numbers_held(shared_database_url, theirs.world.org):
-            put_off: Future[httpx.Response] = clients.submit(theirs.book, waited_for)
-            while not creations.locked.count(theirs.world.org):
+        with numbers_held(shared_database_url, other_api.world.org):
+            put_off: Future[httpx.Response] = clients.submit(other_api.book, waited_for)
+            while not creations.locked.count(other_api.world.org):
                 pass
             assert api.book(free).status_code == 201
             assert not put_off.done()
@@ -176,12 +176,12 @@ def test_a_reference_is_unique_only_where_a_request_asks_for_that(api: Api, depa
     assert conflict_reason(api.book(departure, count=12, **unique)) == "external_reference_taken"  # before the seats
 
 
-def test_another_organization_s_reference_does_not_count(api: Api, theirs: Api, departure: str) -> None:
+def test_another_organization_s_reference_does_not_count(api: Api, other_api: Api, departure: str) -> None:
     wanted = {"external_reference": "A-1", "external_reference_unique": True}
     api.book(departure, **wanted)
-    there = theirs.world.departure(theirs.world.experience())
-    assert theirs.book(there, **wanted).status_code == 201
-    assert len(theirs.get("/bookings", external_reference="A-1").json()["data"]) == 1
+    there = other_api.world.departure(other_api.world.experience())
+    assert other_api.book(there, **wanted).status_code == 201
+    assert len(other_api.get("/bookings", external_reference="A-1").json()["data"]) == 1
 
 
 def test_a_replay_of_a_unique_booking_is_its_first_answer(api: Api, departure: str) -> None:

@@ -36,7 +36,7 @@ def test_the_ledger_explains_the_balance(api: Api, ops: Operations) -> None:
 
 
 def test_pages_hold_every_transaction_once_and_cursors_belong_to_one_card(
-    api: Api, ops: Operations, theirs: Api
+    api: Api, ops: Operations, other_api: Api
 ) -> None:
     departure = api.world.departure(api.world.experience())
     card, other = ops.issue(300_000), ops.issue(300_000)
@@ -48,7 +48,7 @@ def test_pages_hold_every_transaction_once_and_cursors_belong_to_one_card(
     cursor = pages[0]["next_cursor"]
     elsewhere = api.get(f"/gift-cards/{other[0]}/transactions", order="asc", starting_after=cursor)
     assert invalid_field(elsewhere) == "starting_after"
-    refused(theirs.get(path), 404, "not_found")
+    refused(other_api.get(path), 404, "not_found")
     refused(api.get(f"/gift-cards/{uuid.uuid4()}/transactions"), 404, "not_found")
 
 

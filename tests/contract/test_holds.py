@@ -175,9 +175,9 @@ def test_a_hold_that_has_ended_is_not_extended(api: Api, departure: str, ops: Op
 # Permissions and tenants -----------------------------------------------------------------------------------------
 
 
-def test_another_organization_s_hold_cannot_be_booked(api: Api, departure: str, theirs: Api) -> None:
+def test_another_organization_s_hold_cannot_be_booked(api: Api, departure: str, other_api: Api) -> None:
     hold_id = held(api, departure)
-    refused = theirs.book(theirs.world.departure(theirs.world.experience()), hold_id=hold_id)
+    refused = other_api.book(other_api.world.departure(other_api.world.experience()), hold_id=hold_id)
     assert (error_of(refused), reason_of(refused)) == ((404, "not_found"), "unknown_hold")
     assert api.get(f"/holds/{hold_id}").json()["status"] == "live"
 

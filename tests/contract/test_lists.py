@@ -116,13 +116,15 @@ def test_a_cursor_whose_row_is_deleted_continues_after_it(
 
 @pytest.mark.one_database
 @each_list
-def test_a_cursor_is_valid_only_for_its_list(api: Api, shared_database_url: str, listing: Listing, theirs: Api) -> None:
+def test_a_cursor_is_valid_only_for_its_list(
+    api: Api, shared_database_url: str, listing: Listing, other_api: Api
+) -> None:
     listing.filled(api.world, shared_database_url, [NOON] * 3)
     cursor = api.get(listing.path, limit=1).json()["next_cursor"]
     assert api.get(listing.path, starting_after=cursor, order="desc").status_code == 200
     refused = [
         api.get(listing.path, starting_after=cursor, order="asc"),
-        theirs.get(listing.path, starting_after=cursor),
+        other_api.get(listing.path, starting_after=cursor),
         *(api.get(other.path, starting_after=cursor) for other in LISTINGS if other is not listing),
     ]
     if listing.since:

@@ -121,13 +121,13 @@ def test_redelivering_an_unsubscribed_type_needs_its_read_scope(
     assert api.world.examine() == []
 
 
-def test_what_cannot_be_sent_is_refused(api: Api, theirs: Api, endpoint: str, events: dict[str, str]) -> None:
+def test_what_cannot_be_sent_is_refused(api: Api, other_api: Api, endpoint: str, events: dict[str, str]) -> None:
     other = Hooks(api.world).endpoint(CREATED)
     api.post(f"/webhooks/{other}/test")
     api.call("POST", f"/webhooks/{endpoint}/rotate-secret", json={})
     own = {row["type"]: row["id"] for row in api.world.rows(tables.events)}
-    theirs.book(theirs.world.departure(theirs.world.experience()))
-    foreign = theirs.world.rows(tables.events)[0]["id"]
+    other_api.book(other_api.world.departure(other_api.world.experience()))
+    foreign = other_api.world.rows(tables.events)[0]["id"]
     with nothing_changes(api.world):
         for event_id, reason in (
             (str(uuid.uuid4()), "unknown_event"),
@@ -137,7 +137,7 @@ def test_what_cannot_be_sent_is_refused(api: Api, theirs: Api, endpoint: str, ev
         ):
             assert redeliver(api, endpoint, event_id, 422)["details"][0]["reason"] == reason
         assert redeliver(api, endpoint, "no-uuid", 400)["code"] == "validation_failed"
-        redeliver(theirs, endpoint, foreign, 404)
+        redeliver(other_api, endpoint, foreign, 404)
     api.call("PATCH", f"/webhooks/{other}", json={"status": "disabled"})
     answer = api.call("POST", f"/webhooks/{other}/redeliver", json={"event_id": own[CREATED]})
     assert conflict_reason(answer) == "endpoint_not_enabled"

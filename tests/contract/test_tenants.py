@@ -90,13 +90,13 @@ BODY = {
     "operation", [each for each in OPERATIONS if "{" in each.path], ids=lambda operation: operation.id
 )
 def test_no_operation_reaches_a_resource_of_another_organization(
-    api: Api, theirs: Api, new_world: Any, shared_database_url: str, operation: Operation
+    api: Api, other_api: Api, new_world: Any, shared_database_url: str, operation: Operation
 ) -> None:
     path = operation.path.removeprefix("/api/v1")
     if path.startswith("/sandbox/"):
-        api, theirs = (Api(api.client, new_world(clock_offset=0)) for _ in range(2))
+        api, other_api = (Api(api.client, new_world(clock_offset=0)) for _ in range(2))
     resource = max((each for each in OWNED if path.removeprefix("/sandbox").startswith(each)), key=len)
-    own = OWNED[resource](theirs, shared_database_url)
+    own = OWNED[resource](other_api, shared_database_url)
     unknown = dict.fromkeys(own, str(uuid.uuid4()))
 
     def call(parameters: dict[str, str]) -> Any:
@@ -104,11 +104,11 @@ def test_no_operation_reaches_a_resource_of_another_organization(
         headers = ALWAYS | {"Idempotency-Key": fresh_key()}
         return api.call(operation.method, path.format(**parameters), headers=headers, **body)
 
-    with nothing_changes(theirs.world):
+    with nothing_changes(other_api.world):
         found, nothing = call(own), call(unknown)
     refused(found, 404, "not_found")
     assert (found.content, found.headers) == (nothing.content, nothing.headers)
-    assert theirs.get(resource.format(**own)).status_code == 200
+    assert other_api.get(resource.format(**own)).status_code == 200
 
 
 @pytest.mark.one_database
@@ -123,9 +123,11 @@ def test_no_operation_reaches_a_resource_of_another_organization(
         ("/bookings/{own}/reschedule/preview", {}),
     ],
 )
-def test_another_organizations_departure_is_not_found(api: Api, theirs: Api, path: str, body: dict[str, Any]) -> None:
-    departure, own = Belongings(theirs).departure, Belongings(api).booking["id"]
-    with nothing_changes(theirs.world), nothing_changes(api.world, leaving_out={"idempotency"}):
+def test_another_organizations_departure_is_not_found(
+    api: Api, other_api: Api, path: str, body: dict[str, Any]
+) -> None:
+    departure, own = Belongings(other_api).departure, Belongings(api).booking["id"]
+    with nothing_changes(other_api.world), nothing_changes(api.world, leaving_out={"idempotency"}):
         found, nothing = (
             api.post(path.format(own=own), body | {"departure_id": each}, headers=ALWAYS)
             for each in (departure, str(uuid.uuid4()))
@@ -134,10 +136,10 @@ def test_another_organizations_departure_is_not_found(api: Api, theirs: Api, pat
     assert found.content == nothing.content
 
 
-def test_tiers_and_add_ons_of_another_are_unknown(api: Api, theirs: Api) -> None:
+def test_tiers_and_add_ons_of_another_are_unknown(api: Api, other_api: Api) -> None:
     tier = '[{"id":"their-tier","name":"T","price":{"amount_minor":1,"currency":"NOK"},"seats_per_unit":1}]'
     add_on = '[{"id":"their-add-on","label":"A","price":{"amount_minor":1,"currency":"NOK"}}]'
-    theirs.world.departure(theirs.world.experience(price_tiers=tier, add_ons=add_on))
+    other_api.world.departure(other_api.world.experience(price_tiers=tier, add_ons=add_on))
     departure = api.world.departure(api.world.experience())
     with nothing_changes(api.world, leaving_out={"idempotency"}):
         tiers = api.book(departure, guests=[{"tier_id": "their-tier", "count": 1}])
@@ -146,11 +148,11 @@ def test_tiers_and_add_ons_of_another_are_unknown(api: Api, theirs: Api) -> None
     assert field_of(refused(add_ons, 422, "validation_failed")) == "add_ons.0.id"
 
 
-def test_a_filter_by_ids_of_another_organization_finds_nothing(api: Api, theirs: Api) -> None:
+def test_a_filter_by_ids_of_another_organization_finds_nothing(api: Api, other_api: Api) -> None:
     Belongings(api)
-    own = Belongings(theirs)
-    theirs.post("/customers", {"name": "Only Theirs", "email": "only.theirs@example.com"})
-    theirs.book(own.departure, customer={"name": "Only Theirs", "email": "only.theirs@example.com"})
+    own = Belongings(other_api)
+    other_api.post("/customers", {"name": "Only Theirs", "email": "only.theirs@example.com"})
+    other_api.book(own.departure, customer={"name": "Only Theirs", "email": "only.theirs@example.com"})
     for query in (
         f"/availability?from=2026-11-20&experience_id={own.experience}",
         f"/departures?date=2026-11-23&experience_id={own.experience}",
@@ -161,7 +163,7 @@ def test_a_filter_by_ids_of_another_organization_finds_nothing(api: Api, theirs:
         "/customers?email=only.theirs@example.com",
         f"/events?resource_id={own.booking['id']}",
     ):
-        assert theirs.call("GET", query).json()["data"], query
+        assert other_api.call("GET", query).json()["data"], query
         answer = api.call("GET", query)
         assert (query, answer.status_code, answer.json()["data"], answer.json()["has_more"]) == (query, 200, [], False)
 
@@ -191,9 +193,9 @@ def test_a_cursor_belongs_to_its_filters(api: Api, path: str, issued: dict[str, 
 
 
 @pytest.mark.usefixtures("postgresql_only")
-def test_a_booking_of_another_organization_is_not_locked(api: Api, theirs: Api, shared_database_url: str) -> None:
+def test_a_booking_of_another_organization_is_not_locked(api: Api, other_api: Api, shared_database_url: str) -> None:
     """It is answered at once while its row is locked: a lock would wait, and another organization would notice."""
-    booking = theirs.book(theirs.world.departure(theirs.world.experience())).json()["id"]
+    booking = other_api.book(other_api.world.departure(other_api.world.experience())).json()["id"]
     with rows_held(shared_database_url, "SELECT 1 FROM bookings WHERE id = %s FOR UPDATE", booking):
         refused(api.cancel(booking), 404, "not_found")
 
@@ -210,12 +212,12 @@ def test_an_event_requires_the_read_scope_of_its_resource(api: Api) -> None:
     assert {event["type"] for event in blind.get("/events").json()["data"]} == {"customer.created"}
 
 
-def test_fields_that_the_server_sets_are_refused(api: Api, theirs: Api) -> None:
+def test_fields_that_the_server_sets_are_refused(api: Api, other_api: Api) -> None:
     departure = api.world.departure(api.world.experience())
     forged = {
         "id": str(uuid.uuid4()),
-        "organization_id": theirs.world.org,
-        "org_id": theirs.world.org,
+        "organization_id": other_api.world.org,
+        "org_id": other_api.world.org,
         "status": "cancelled",
         "booking_number": 4711,
         "source": "admin",
@@ -233,21 +235,21 @@ def test_fields_that_the_server_sets_are_refused(api: Api, theirs: Api) -> None:
     assert booking["created_at"] == "2026-11-21T13:00:00+01:00"
     assert "evil" not in booking["manage_url"]
     assert api.world.row(tables.departures, departure)["seats_taken"] == 2
-    assert theirs.get("/bookings").json()["data"] == []
+    assert other_api.get("/bookings").json()["data"] == []
     assert error_of(api.book(departure, payment={"method": "card", "status": "paid"})) == (400, "validation_failed")
 
 
-def test_an_address_that_another_knows_is_a_new_customer_here(api: Api, theirs: Api) -> None:
+def test_an_address_that_another_knows_is_a_new_customer_here(api: Api, other_api: Api) -> None:
     body = {"name": "Ada Lovelace", "email": "ada@example.com"}
-    there = theirs.post("/customers", body)
+    there = other_api.post("/customers", body)
     here = api.post("/customers", {**body, "name": "Another Ada"})
     assert (there.status_code, here.status_code) == (201, 201)
     assert here.json()["id"] != there.json()["id"]
-    assert theirs.get("/customers").json()["data"][0]["name"] == "Ada Lovelace"
+    assert other_api.get("/customers").json()["data"][0]["name"] == "Ada Lovelace"
 
 
-def test_the_code_of_another_organizations_card_is_not_found(api: Api, theirs: Api) -> None:
-    refused(api.get(f"/gift-cards/{Belongings(theirs).gift_card}", include="code"), 404, "not_found")
+def test_the_code_of_another_organizations_card_is_not_found(api: Api, other_api: Api) -> None:
+    refused(api.get(f"/gift-cards/{Belongings(other_api).gift_card}", include="code"), 404, "not_found")
 
 
 def test_the_code_of_a_card_needs_the_scope_of_cards(api: Api) -> None:
@@ -258,8 +260,8 @@ def test_the_code_of_a_card_needs_the_scope_of_cards(api: Api) -> None:
         assert answer["required_scope"] == "gift_cards:read"
 
 
-def test_every_id_that_is_answered_belongs_to_the_caller(api: Api, theirs: Api) -> None:
-    mine, their = Belongings(api), Belongings(theirs)
+def test_every_id_that_is_answered_belongs_to_the_caller(api: Api, other_api: Api) -> None:
+    mine, their = Belongings(api), Belongings(other_api)
     lists = ("/me", "/experiences", "/bookings", "/customers", "/gift-cards", "/events")
     days = ("/availability?from=2026-11-20", "/departures?date=2026-11-23")
     seen = "".join(api.call("GET", path).text for path in (*lists, *days))

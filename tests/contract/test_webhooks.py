@@ -182,12 +182,12 @@ def test_events_about_webhooks_need_no_other_scope(api: Api) -> None:
     assert create(api.with_scopes(Scope.WEBHOOKS_MANAGE), "webhook.delivery_dead")["status"] == "enabled"
 
 
-def test_ten_endpoints_and_no_eleventh(api: Api, theirs: Api) -> None:
+def test_ten_endpoints_and_no_eleventh(api: Api, other_api: Api) -> None:
     made = [create(api)["id"] for _ in range(10)]
     with nothing_changes(api.world):
         response = api.call("POST", "/webhooks", json=body(url=PRIVATE))
     assert conflict_reason(response) == "endpoint_limit_reached"
-    assert create(theirs)["id"]
+    assert create(other_api)["id"]
     assert api.call("DELETE", f"/webhooks/{made[0]}").status_code == 204
     assert create(api)["id"] not in made
     assert len(api.get("/webhooks").json()["data"]) == 10
@@ -816,15 +816,15 @@ def test_the_ends_of_time_are_no_error(api: Api) -> None:
 # Who gets what ---------------------------------------------------------------------------------------------------
 
 
-def test_each_event_has_one_delivery_for_each_endpoint_that_subscribes(api: Api, theirs: Api) -> None:
+def test_each_event_has_one_delivery_for_each_endpoint_that_subscribes(api: Api, other_api: Api) -> None:
     one, two, none = create(api, "booking.created"), create(api, "booking.created"), create(api, "gift_card.issued")
-    other = create(theirs, "booking.created")
+    other = create(other_api, "booking.created")
     book(api)
     (event,) = api.get("/events", type="booking.created").json()["data"]
     for endpoint in (one, two):
         (row,) = log(api, endpoint["id"])
         assert (row["event_id"], row["status"], row["trigger"]) == (event["id"], "queued", "event")
     assert log(api, none["id"]) == []
-    assert log(theirs, other["id"]) == []
+    assert log(other_api, other["id"]) == []
     assert {kind for kind in EventType if kind.startswith("webhook.")} & set(api.event_types()) == set()
     assert api.world.examine() == []
