@@ -37,14 +37,14 @@ def creating(name: str, organizations: int, ratio: float) -> Entry:
 def create_sqlite(stage: Stage, stack: ExitStack) -> Sides:
     """Start the service on one file, and the floor on a copy of it, made after every guest had booked twice."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-sqlite-")))
-    ours, theirs = folder / "booking.db", folder / "floor.db"
-    service = Service(f"sqlite:///{ours}")
+    service_file, floor_file = folder / "booking.db", folder / "floor.db"
+    service = Service(f"sqlite:///{service_file}")
     shop = service.open_shop(DEPARTURES_SQLITE, urls=[service.NOWHERE] * ENDPOINTS)
     server = stack.enter_context(service.serve())
     answers(server, shop.bookings() * 2)
-    with closing(sqlite3.connect(ours)) as database, closing(sqlite3.connect(theirs)) as copy:
+    with closing(sqlite3.connect(service_file)) as database, closing(sqlite3.connect(floor_file)) as copy:
         database.backup(copy)
-    floor = stack.enter_context(floors.serve("book", str(theirs), module=sqlite_floor.__name__))
+    floor = stack.enter_context(floors.serve("book", str(floor_file), module=sqlite_floor.__name__))
     return {
         "service": under_load(server, shop.bookings(), CREATED),
         "stdlib sqlite3": under_load(floor, shop.bookings(), CREATED),

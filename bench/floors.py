@@ -52,18 +52,18 @@ class Threads:
     """Blocking psycopg connections, one for each thread of a bounded pool."""
 
     def __init__(self, size: int) -> None:
-        self._own = threading.local()
+        self._local = threading.local()
         self._pool = ThreadPoolExecutor(size, initializer=self._connect)
 
     def _connect(self) -> None:
         connection = psycopg.connect(os.environ[DATABASE], autocommit=True, prepare_threshold=0)
         # The answer has ids as text, so no UUID objects are made.
         connection.adapters.register_loader("uuid", TextLoader)
-        self._own.connection = connection
+        self._local.connection = connection
 
     async def run(self, work: Callable[[psycopg.Connection[Any]], bytes]) -> bytes:
         """Run `work` with a connection in a thread of the pool, in one hop."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: work(self._own.connection))
+        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: work(self._local.connection))
 
 
 def reads() -> Starlette:

@@ -150,12 +150,12 @@ class _Run:
 class _Connection(asyncio.Protocol):
     """A client: it has one request in flight, and sends the next one when its answer is complete."""
 
-    __slots__ = ("done", "expected", "factory", "head", "received", "run", "sent_at", "transport")
+    __slots__ = ("completion", "expected", "factory", "head", "received", "run", "sent_at", "transport")
 
     def __init__(self, run: _Run, factory: RequestFactory) -> None:
         self.run = run
         self.factory = factory
-        self.done = asyncio.get_running_loop().create_future()
+        self.completion = asyncio.get_running_loop().create_future()
         self.head = b""
         self.received = 0
         self.expected = 0
@@ -200,17 +200,17 @@ class _Connection(asyncio.Protocol):
             self.send()
 
     def finish(self) -> None:
-        if not self.done.done():
-            self.done.set_result(None)
+        if not self.completion.done():
+            self.completion.set_result(None)
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self in self.run.idle:  # closed because of its silence
             self.run.idle.remove(self)
-        elif not self.done.done():
+        elif not self.completion.done():
             self.run.statuses["lost"] += 1
-        if not self.done.done():
-            self.done.set_result(None)
+        if not self.completion.done():
+            self.completion.set_result(None)
 
 
 def content_length(head: bytes) -> int:
@@ -237,7 +237,7 @@ async def drive(plan: Plan) -> Result:
         for connection in connections:
             connection.send()
     unanswered = await asyncio.wait(
-        [connection.done for connection in connections], timeout=run.end - time.perf_counter() + DRAIN_S
+        [connection.completion for connection in connections], timeout=run.end - time.perf_counter() + DRAIN_S
     )
     run.statuses["unanswered"] += len(unanswered[1])
     return _result(run, time.process_time() - cpu_s)

@@ -104,8 +104,8 @@ class Outcome:
     def reached(self, goal: Goal) -> Spread:
         """Return the figure or the ratio that the goal limits. A ratio is of one round, whose disturbances affect both
         sides."""
-        ours, *others = (self.values(side, goal.figure) for side in self.readings)
-        return Spread.of([a / b for a, b in zip(ours, others[0], strict=True)] if goal.is_ratio else ours)
+        service, *others = (self.values(side, goal.figure) for side in self.readings)
+        return Spread.of([a / b for a, b in zip(service, others[0], strict=True)] if goal.is_ratio else service)
 
     @property
     def failures(self) -> list[str]:

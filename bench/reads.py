@@ -14,15 +14,15 @@ from bench.service import answer
 from bench.stage import Stage
 
 
-def listing(name: str, measures: str, ratio: float, ours: str, theirs: str) -> Entry:
+def listing(name: str, measures: str, ratio: float, path: str, floor_path: str) -> Entry:
     """Make the entry of a list of the filled organization: our path and the floor's answer with the same data."""
 
     @entry(name, measures, Goal(RATE, ratio))
     def build(stage: Stage, stack: ExitStack) -> Sides:
         service, reader = stage.lists()
         floor = stack.enter_context(floors.serve("reads", service.database_url))
-        bare = Request("GET", f"{theirs}&org={reader.id}&zone={ZONE}")
-        server, request = stack.enter_context(service.serve()), reader.get(ours)
+        bare = Request("GET", f"{floor_path}&org={reader.id}&zone={ZONE}")
+        server, request = stack.enter_context(service.serve()), reader.get(path)
         compare(_data(server, request), _data(floor, bare))
         return {
             "service": under_load(server, [request], database=stage.postgres),
@@ -39,9 +39,9 @@ def bookings(limit: int, ratio: float) -> Entry:
 
 def availability(name: str, days: int, ratio: float) -> Entry:
     last = FIRST_DAY + timedelta(days - 1)
-    ours = f"/api/v1/availability?from={FIRST_DAY}&to={last}"
-    theirs = f"/availability?from={midnight(FIRST_DAY)}&until={midnight(last + timedelta(1))}"
-    return listing(name, f"GET /availability, days: {days}", ratio, ours, theirs)
+    path = f"/api/v1/availability?from={FIRST_DAY}&to={last}"
+    floor_path = f"/availability?from={midnight(FIRST_DAY)}&until={midnight(last + timedelta(1))}"
+    return listing(name, f"GET /availability, days: {days}", ratio, path, floor_path)
 
 
 def _data(server: Server, request: Request) -> list[dict[str, Any]]:
@@ -51,9 +51,9 @@ def _data(server: Server, request: Request) -> list[dict[str, Any]]:
     return data
 
 
-def compare(ours: list[dict[str, Any]], floor: list[dict[str, Any]]) -> None:
+def compare(answer: list[dict[str, Any]], floor: list[dict[str, Any]]) -> None:
     """Raise if service and floor answer differently: a floor with other answers is not a floor."""
-    for row, (a, b) in enumerate(zip_longest(ours, floor, fillvalue={})):
+    for row, (a, b) in enumerate(zip_longest(answer, floor, fillvalue={})):
         if a != b:
             names = [name for name in a | b if a.get(name) != b.get(name)]
             raise RuntimeError(f"service and floor answer differently in row {row}, {names}:\n{a}\n{b}")

@@ -19,14 +19,14 @@ FOLDER = "docs/reference/cli"
 def printed(*arguments: str) -> str:
     """Return the output of a command on stdout, 80 columns wide, without colour."""
     out = io.StringIO()
-    kept = os.environ.copy()
+    environment = os.environ.copy()
     os.environ |= {"COLUMNS": "80", "NO_COLOR": "1"}
     try:
         with contextlib.redirect_stdout(out):
             status = main(list(arguments))
     finally:
         os.environ.clear()
-        os.environ.update(kept)
+        os.environ.update(environment)
     if status:
         raise RuntimeError(f"booking {' '.join(arguments)} ended with exit code {status}")
     return out.getvalue()

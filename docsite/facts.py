@@ -64,12 +64,12 @@ def error_codes() -> str:
 def event_types(document: Mapping[str, Any]) -> str:
     """Return the page of the event types with the scope of each."""
     rows, bodies = [], []
-    for each in EventType:
-        described = document["webhooks"][each.value]["post"]
-        scope = code(READ_SCOPE[each.resource_type].value)
-        link = f"[{each.value}](#{each.value.replace('.', '-')})"
-        rows.append((link, code(each.resource_type.value), scope, described["summary"]))
-        bodies.append(f"## {each.value} {{ #{each.value.replace('.', '-')} }}")
+    for event_type in EventType:
+        described = document["webhooks"][event_type.value]["post"]
+        scope = code(READ_SCOPE[event_type.resource_type].value)
+        link = f"[{event_type.value}](#{event_type.value.replace('.', '-')})"
+        rows.append((link, code(event_type.resource_type.value), scope, described["summary"]))
+        bodies.append(f"## {event_type.value} {{ #{event_type.value.replace('.', '-')} }}")
         example = described["requestBody"]["content"]["application/json"]["example"]
         bodies.append(fence(json.dumps(example, indent=2, ensure_ascii=False), "json"))
     return page(
@@ -87,11 +87,11 @@ def scopes(document: Mapping[str, Any]) -> str:
     opened: dict[str, list[str]] = {}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            if scope := operation.get("x-required-scope"):
-                opened.setdefault(scope, []).append(code(f"{method.upper()} {path}"))
+            if required := operation.get("x-required-scope"):
+                opened.setdefault(required, []).append(code(f"{method.upper()} {path}"))
     rows = [
-        (code(each.value), "yes" if each in READ_SCOPES else "no", "<br>".join(opened.get(each.value, ())))
-        for each in Scope
+        (code(scope.value), "yes" if scope in READ_SCOPES else "no", "<br>".join(opened.get(scope.value, ())))
+        for scope in Scope
     ]
     return page(
         "Scopes",

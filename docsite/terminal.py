@@ -73,12 +73,12 @@ def free_departure(environment: dict[str, str]) -> str:
 
 def printed(command: str, environment: dict[str, str]) -> str:
     """Return the output of a command on a terminal."""
-    ours, theirs = pty.openpty()
+    controller, terminal = pty.openpty()
     words = [BOOKING, *shlex.split(command)[1:]]
-    with subprocess.Popen(words, stdout=theirs, stderr=theirs, env=environment):  # noqa: S603
-        os.close(theirs)
-        output = b"".join(iter(lambda: _read(ours), b""))
-    os.close(ours)
+    with subprocess.Popen(words, stdout=terminal, stderr=terminal, env=environment):  # noqa: S603
+        os.close(terminal)
+        output = b"".join(iter(lambda: _read(controller), b""))
+    os.close(controller)
     return output.decode().replace("\r\n", "\n")
 
 

@@ -61,9 +61,9 @@ def server(programs: Path, folder: Path) -> Iterator[int]:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def execute(port: int, *statements: str, database: str = _DATABASE) -> list[tuple[object, ...]]:

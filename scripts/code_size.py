@@ -48,8 +48,8 @@ def _docstring_lines(tree: ast.Module) -> set[int]:
 
 def sources(root: Path, package: str) -> list[Path]:
     """Return the hand-written Python and SQL files of a package."""
-    found = (path for path in (root / package).rglob("*") if path.suffix in (".py", ".sql"))
-    return sorted(path for path in found if not EXCLUDED.search(path.relative_to(root).as_posix()))
+    paths = (path for path in (root / package).rglob("*") if path.suffix in (".py", ".sql"))
+    return sorted(path for path in paths if not EXCLUDED.search(path.relative_to(root).as_posix()))
 
 
 def operations(root: Path) -> int:
@@ -72,8 +72,8 @@ def report(roots: list[Path]) -> Iterator[str]:
     """Yield the sizes of the trees, and the long functions of the last tree."""
     for packages in (*((name,) for name in PRODUCT), PRODUCT, *((name,) for name in OTHERS)):
         name = packages[0] if len(packages) == 1 else "product"
-        found = [[path for each in packages for path in sources(root, each)] for root in roots]
-        yield f"{name:16}" + "".join(f"{len(paths):6} files {sum(map(code_lines, paths)):7,} lines" for paths in found)
+        files = [[path for name in packages for path in sources(root, name)] for root in roots]
+        yield f"{name:16}" + "".join(f"{len(paths):6} files {sum(map(code_lines, paths)):7,} lines" for paths in files)
     for root in roots:
         both = sum(map(code_lines, sources(root, "booking_core") + sources(root, "booking_server")))
         yield f"core and server: {both / operations(root):.0f} lines for each of {operations(root)} operations"

@@ -28,8 +28,8 @@ def rendered(document: Json) -> str:
 
 
 def _body(part: Json) -> Json:
-    found: Json = part.get("content", {}).get("application/json", {})
-    return found
+    media: Json = part.get("content", {}).get("application/json", {})
+    return media
 
 
 def _returned(document: Json) -> set[str]:
@@ -59,7 +59,7 @@ def _paths(schemas: Json, name: str, prefix: str = "") -> Iterator[str]:
 def _referred(schema: Json) -> str | None:
     """Return the name of the schema that this one refers to, also if it may be null."""
     options = (schema, *schema.get("anyOf", ()))
-    return next((each["$ref"].removeprefix(_PREFIX) for each in options if "$ref" in each), None)
+    return next((option["$ref"].removeprefix(_PREFIX) for option in options if "$ref" in option), None)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ _ASK = "import sys; print(*sys.version_info[:3]); sys.exit(sys.version_info.rele
 def candidates() -> Iterator[Path]:
     """Yield every file with the name of an interpreter."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    on_path = [Path(each) for each in os.environ.get("PATH", "").split(os.pathsep) if each]
+    on_path = [Path(entry) for entry in os.environ.get("PATH", "").split(os.pathsep) if entry]
     for folder in [*on_path, *sorted((pyenv / "versions").glob("*/bin"))]:
         if folder.is_dir() and folder != pyenv / "shims":  # a shim answers for one version, and refuses others
             yield from sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
@@ -33,7 +33,7 @@ def version_of(path: Path) -> tuple[int, ...] | None:
     return tuple(map(int, answer.split()))
 
 
-def found() -> list[Path]:
+def interpreters() -> list[Path]:
     """Return one interpreter for each minor version in order, the newest patch release of each."""
     best: dict[tuple[int, ...], tuple[tuple[int, ...], Path]] = {}
     for path in candidates():
@@ -44,4 +44,4 @@ def found() -> list[Path]:
 
 
 if __name__ == "__main__":
-    sys.stdout.writelines(f"{path}\n" for path in found())
+    sys.stdout.writelines(f"{path}\n" for path in interpreters())

@@ -57,7 +57,7 @@ def main() -> None:
         catalog.update(template, no_fuzzy_matching=True)
         catalog.obsolete.clear()
         path.write_bytes(_rendered(catalog))
-        missing = sum(not each.string for each in catalog if each.id)
+        missing = sum(not message.string for message in catalog if message.id)
         sys.stdout.write(f"{path.name}: {missing} without a translation\n")
 
 

@@ -45,7 +45,7 @@ KILLED_MIN = 0.9
 UNCHANGED = -1
 SECONDS_MAX = 3.0
 """The CPU seconds that the tests of one mutant may take in all, without the mutant: a third for the nearest tests."""
-_SHOWN = 60
+_CONTEXT = 60
 """The characters of a long statement that are shown before and after the change."""
 _OPPOSITES = (ast.Is, ast.IsNot), (ast.In, ast.NotIn), (ast.Eq, ast.NotEq), (ast.Lt, ast.LtE), (ast.Gt, ast.GtE)
 _SWAPS: dict[type[ast.AST], type[ast.AST]] = {
@@ -127,7 +127,7 @@ def mutants_of(path: str) -> Iterator[Mutant]:
         put(*change[:2], former)
         old, new = next(pair for pair in zip(before, after, strict=True) if pair[0] != pair[1])
         same = next((i for i, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), 0)
-        texts = (text[max(0, same - _SHOWN) :][: 2 * _SHOWN].strip() for text in (old, new))
+        texts = (text[max(0, same - _CONTEXT) :][: 2 * _CONTEXT].strip() for text in (old, new))
         head = statement.body[0].lineno - 1 if getattr(statement, "body", None) else statement.end_lineno
         lines = range(statement.lineno, max(head, statement.lineno) + 1)
         yield Mutant(path, number, lines, scope, () if inside else _assigned(statement, scope), *texts)

@@ -96,13 +96,13 @@ def names(plural: str, fields: list[Field]) -> dict[str, str]:
         "Classes": plural.title().replace("_", ""),
         "CONST": plural.upper(),
         "rule": "-" * (115 - len(title)),
-        "example": lines(4, [f'"{each.name}": {TYPES[each.type][2]},' for each in fields]),
-        "model_fields": lines(4, [f"{each.name}: {each.annotation}" for each in fields]),
-        "row_fields": lines(4, [f"{each.name}: {each.annotation}" for each in fields]),
-        "present": lines(8, [f'"{each.name}": {each.presented},' for each in fields]),
-        "table_columns": lines(4, [each.column for each in fields]),
-        "columns": ", ".join(f'"{each.name}"' for each in fields),
-        "columns_of_a_row": ", ".join(f"{each.name}={TYPES[each.type][2]}" for each in fields),
+        "example": lines(4, [f'"{field.name}": {TYPES[field.type][2]},' for field in fields]),
+        "model_fields": lines(4, [f"{field.name}: {field.annotation}" for field in fields]),
+        "row_fields": lines(4, [f"{field.name}: {field.annotation}" for field in fields]),
+        "present": lines(8, [f'"{field.name}": {field.presented},' for field in fields]),
+        "table_columns": lines(4, [field.column for field in fields]),
+        "columns": ", ".join(f'"{field.name}"' for field in fields),
+        "columns_of_a_row": ", ".join(f"{field.name}={TYPES[field.type][2]}" for field in fields),
     }
 
 
@@ -114,10 +114,10 @@ def insert(content: str, text: str, before: str | None) -> str:
     """
     if before is None:
         return content + text
-    found = [match.start() for match in re.finditer(f"^{re.escape(before)}", content, re.MULTILINE)]
-    if len(found) != 1:
-        raise ValueError(f"{len(found)} lines begin with {before!r}")
-    return content[: found[0]] + text + content[found[0] :]
+    starts = [match.start() for match in re.finditer(f"^{re.escape(before)}", content, re.MULTILINE)]
+    if len(starts) != 1:
+        raise ValueError(f"{len(starts)} lines begin with {before!r}")
+    return content[: starts[0]] + text + content[starts[0] :]
 
 
 def write(plural: str, fields: list[Field]) -> list[Path]:
@@ -134,13 +134,13 @@ def write(plural: str, fields: list[Field]) -> list[Path]:
         if path.exists():
             raise FileExistsError(path)
         contents[path] = Template((TEMPLATES / template).read_text(encoding="utf-8")).substitute(values)
-    for each in tomllib.loads((TEMPLATES / "insertions.toml").read_text(encoding="utf-8"))["insert"]:
-        path = ROOT / each["file"]
+    for insertion in tomllib.loads((TEMPLATES / "insertions.toml").read_text(encoding="utf-8"))["insert"]:
+        path = ROOT / insertion["file"]
         content = contents.get(path) or path.read_text(encoding="utf-8")
         try:
-            contents[path] = insert(content, Template(each["text"]).substitute(values), each.get("before"))
+            contents[path] = insert(content, Template(insertion["text"]).substitute(values), insertion.get("before"))
         except ValueError as error:
-            raise ValueError(f"{each['file']}: {error}") from None
+            raise ValueError(f"{insertion['file']}: {error}") from None
     for path, content in contents.items():
         path.write_text(content, encoding="utf-8")
     return list(contents)

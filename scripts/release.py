@@ -49,14 +49,14 @@ def current_version() -> str:
     Raises:
         Failed: two files carry different versions.
     """
-    found = {
+    carried = {
         (file, match)
         for file, pattern in VERSIONED.items()
         for match in re.findall(pattern, (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
     }
-    versions = {version for _, version in found}
+    versions = {version for _, version in carried}
     if len(versions) != 1:
-        raise Failed(f"files carry different versions: {sorted(found)}")
+        raise Failed(f"files carry different versions: {sorted(carried)}")
     return versions.pop()
 
 
@@ -78,10 +78,10 @@ def notes(version: str) -> str:
         Failed: there is none.
     """
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    found = re.search(rf"^## {re.escape(version)}\b.*?(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
-    if found is None:
+    match = re.search(rf"^## {re.escape(version)}\b.*?(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
+    if match is None:
         raise Failed(f"CHANGELOG.md has no section {version}")
-    return found[0].strip() + "\n"
+    return match[0].strip() + "\n"
 
 
 # Build ---------------------------------------------------------------------------------------------------------------
@@ -114,10 +114,10 @@ def try_with(python: Path, dist: Path) -> None:
         run(str(python), "-m", "venv", str(environment))
         wheels = [f"{wheel}[operator]" if "booking_cli" in wheel.name else str(wheel) for wheel in dist.glob("*.whl")]
         constraints = write_constraints(Path(folder) / "constraints.txt")
-        own = environment / "bin" / "python"
-        run(str(own), "-m", "pip", "install", "--quiet", "-c", str(constraints), *wheels)
-        run(str(own), "-m", "pip", "check")
-        write_sbom(own, Path(folder), dist / f"sbom-python{name}.json")
+        interpreter = environment / "bin" / "python"
+        run(str(interpreter), "-m", "pip", "install", "--quiet", "-c", str(constraints), *wheels)
+        run(str(interpreter), "-m", "pip", "check")
+        write_sbom(interpreter, Path(folder), dist / f"sbom-python{name}.json")
         smoke(environment / "bin", Path(folder))
 
 
@@ -242,10 +242,10 @@ def run(*command: str, env: dict[str, str] | None = None, cwd: Path | None = Non
         Failed: its exit code is not 0.
     """
     folder = cwd or tempfile.gettempdir()
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)  # noqa: S603
-    if done.returncode:
-        raise Failed(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
-    return done.stdout
+    result = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)  # noqa: S603
+    if result.returncode:
+        raise Failed(f"{' '.join(command)}\n{result.stdout}{result.stderr}")
+    return result.stdout
 
 
 def say(line: str) -> None:

@@ -138,9 +138,9 @@ def _below_assignments(node: ast.Module | ast.ClassDef) -> Iterator[Docstring]:
                 yield Docstring(value.lineno, value.value, names_a_thing=True)
 
 
-def openings(found: list[Docstring]) -> Iterator[str]:
+def openings(texts: list[Docstring]) -> Iterator[str]:
     """Yield the docstrings that open with a word that the rule excludes."""
-    for docstring in found:
+    for docstring in texts:
         first = next(iter(docstring.words), "")
         if first in (QUESTIONS if docstring.names_a_thing else NOUN_OPENINGS):
             yield f"{docstring.line}: a docstring opens with “{first}”: {docstring.text.splitlines()[0]}"
@@ -217,19 +217,19 @@ def problems() -> Iterator[str]:
     modules: dict[str, list[str]] = defaultdict(list)
     for path in tracked():
         name, content = path.relative_to(ROOT).as_posix(), path.read_bytes()
-        found = list(files(path, content, places))
+        findings = list(files(path, content, places))
         if path.suffix == ".py" and not GENERATED.search(name):
             tree = ast.parse(content)
             texts = list(docstrings(tree, path.stem))
-            found += [*openings(texts), *names_of_tests(tree), *empty_names(name, tree)]
+            findings += [*openings(texts), *names_of_tests(tree), *empty_names(name, tree)]
             spoken = [word for docstring in texts for word in docstring.words]
             for type_name in types(name, tree):
                 modules[type_name].append(name)
             words[name.split("/")[0]] += len(spoken)
             pronouns[name.split("/")[0]] += sum(word in PRONOUNS for word in spoken)
         elif path.suffix == ".md" and name.startswith("docs/") and not GENERATED.search(name):
-            found += lines_of_pages(content.decode())
-        yield from (f"{name}:{problem}" for problem in found)
+            findings += lines_of_pages(content.decode())
+        yield from (f"{name}:{problem}" for problem in findings)
     for type_name in sorted(modules.keys() | SHARED_NAMES):
         if (len(modules[type_name]) > 1) != (type_name in SHARED_NAMES):
             yield f"{type_name}: a type of {modules[type_name]}; SHARED_NAMES has those of two modules, and no others"

@@ -46,10 +46,10 @@ class Recorder:
 
     def files(self) -> dict[str, list[str]]:
         """Return the functions by file, both sorted."""
-        found: dict[str, list[str]] = {}
+        functions: dict[str, list[str]] = {}
         for file, function in sorted(self.functions):
-            found.setdefault(str(Path(file).relative_to(ROOT)), []).append(function)
-        return found
+            functions.setdefault(str(Path(file).relative_to(ROOT)), []).append(function)
+        return functions
 
 
 @contextlib.contextmanager
@@ -108,10 +108,10 @@ def measured(url: str, *, functions: bool) -> None:
         requests = [("POST", "/api/v1/bookings", booking_body(departure)), ("GET", "/api/v1/me", None)]
         for method, path, body in requests:
             status = traced(recorder, port, method, path, key, body)
-            found = recorder.files()
-            count = sum(map(len, found.values()))
-            sys.stdout.write(f"{method} {path} ({status}): {len(found)} files, {count} functions\n")
-            for file, names in found.items():
+            files = recorder.files()
+            count = sum(map(len, files.values()))
+            sys.stdout.write(f"{method} {path} ({status}): {len(files)} files, {count} functions\n")
+            for file, names in files.items():
                 sys.stdout.write(f"  {file}: {', '.join(names) if functions else len(names)}\n")
 
 

@@ -69,8 +69,8 @@ def _format(text: str, path: Path) -> str:
 
 def _ruff(arguments: list[str], text: str) -> str:
     command = [sys.executable, "-m", "ruff", *arguments]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True, cwd=SDK.parent)  # noqa: S603
-    return done.stdout
+    result = subprocess.run(command, input=text, capture_output=True, text=True, check=True, cwd=SDK.parent)  # noqa: S603
+    return result.stdout
 
 
 def main() -> None:

@@ -155,9 +155,9 @@ def requirements(folder: str, extras: Sequence[str]) -> Iterator[re.Match[str]]:
 
 def try_distribution(distribution: Distribution, end: str, wheels: Path, folder: Path) -> None:
     """Resolve, install and try a distribution."""
-    needed = list(requirements(distribution.folder, distribution.extras))
-    siblings = {match["name"].replace("-", "_") for match in needed} & set(FOLDERS) | {distribution.folder}
-    others = [match for match in needed if match["name"].replace("-", "_") not in FOLDERS]
+    matches = list(requirements(distribution.folder, distribution.extras))
+    siblings = {match["name"].replace("-", "_") for match in matches} & set(FOLDERS) | {distribution.folder}
+    others = [match for match in matches if match["name"].replace("-", "_") not in FOLDERS]
     environment = make_environment([match.string for match in others], end, folder)
     if end == "lowest" and sys.version_info[:2] == LOWEST_PYTHON:
         require_bounds(others, environment.pins)
@@ -169,12 +169,12 @@ def try_distribution(distribution: Distribution, end: str, wheels: Path, folder:
     say(f"{end}: {distribution.folder} works")
 
 
-def make_environment(wanted: Sequence[str], end: str, folder: Path) -> Environment:
+def make_environment(lines: Sequence[str], end: str, folder: Path) -> Environment:
     """Make an environment with the lowest or the newest versions of these requirements."""
     uv = shutil.which("uv") or str(Path(sys.executable).parent / "uv")
     environment = Environment(uv, folder / "venv", folder / "pins.txt")
     folder.mkdir()
-    (folder / "requirements.in").write_text("\n".join(wanted), encoding="utf-8")
+    (folder / "requirements.in").write_text("\n".join(lines), encoding="utf-8")
     run(uv, "venv", "--quiet", "--python", sys.executable, str(environment.folder))
     arguments = ("--resolution", RESOLUTIONS[end], "--only-binary", ":all:", "--no-header", "--no-annotate")
     output = ("-o", str(environment.pins), str(folder / "requirements.in"))

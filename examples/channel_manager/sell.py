@@ -64,7 +64,7 @@ class Seller:
         """
         quote = self._client.bookings.quote(departure_id=order.departure_id, guests=order.guests)
         # Seats may be missing because this order holds them: the key of the hold tells.
-        reasons = [each.message for each in quote.refusals if each.code != "insufficient_capacity"]
+        reasons = [refusal.message for refusal in quote.refusals if refusal.code != "insufficient_capacity"]
         if reasons:
             raise Refused("; ".join(reasons))
         try:
@@ -123,7 +123,7 @@ class Seller:
             return booking
         preview = self._client.bookings.preview_reschedule(booking.id, departure_id=departure_id)
         if preview.refusals:
-            raise Refused("; ".join(each.message for each in preview.refusals))
+            raise Refused("; ".join(refusal.message for refusal in preview.refusals))
         key = self._key(f"move to {departure_id}", order)
         return self._client.bookings.reschedule(booking.id, departure_id=departure_id, idempotency_key=key).booking
 

@@ -19,15 +19,15 @@ REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(\[[^]]*\])?(?P<version>.*)"
 
 
 def project(folder: str) -> dict[str, Any]:
-    found: dict[str, Any] = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
-    return found
+    project: dict[str, Any] = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+    return project
 
 
 def requirements(folder: str) -> list[tuple[str, str]]:
     """Return the name and the version of every requirement, including extras."""
     about = project(folder)
-    wanted = [*about.get("dependencies", ()), *chain.from_iterable(about.get("optional-dependencies", {}).values())]
-    matches = [REQUIREMENT.fullmatch(each.partition(";")[0].strip()) for each in wanted]
+    texts = [*about.get("dependencies", ()), *chain.from_iterable(about.get("optional-dependencies", {}).values())]
+    matches = [REQUIREMENT.fullmatch(text.partition(";")[0].strip()) for text in texts]
     return [(match["name"].lower(), match["version"].strip()) for match in matches if match]
 
 
@@ -41,15 +41,15 @@ def test_a_distribution_is_called_what_its_package_is_called(folder: str) -> Non
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_siblings_are_pinned_exactly(folder: str) -> None:
     version = project(folder)["version"]
-    for name, wanted in requirements(folder):
+    for name, specifier in requirements(folder):
         if name in NAMES:
-            assert wanted == f"=={version}", f"{folder} wants {name}{wanted}"
+            assert specifier == f"=={version}", f"{folder} wants {name}{specifier}"
 
 
 def test_only_the_receivers_kit_needs_nothing() -> None:
     assert project("webhook_verify").get("dependencies", []) == []
     sdk = project("booking_sdk")
-    assert [each for each in sdk["dependencies"] if re.match("sqlalchemy|fastapi|booking-server", each)] == []
+    assert [text for text in sdk["dependencies"] if re.match("sqlalchemy|fastapi|booking-server", text)] == []
     assert list(sdk["optional-dependencies"]) == ["testing"]
 
 
@@ -108,13 +108,13 @@ def test_all_locks_have_the_same_versions(lock: str) -> None:
 
 def test_a_lock_has_what_its_group_names() -> None:
     for group, parts in GROUPS.items():
-        wanted = {re.split(r"[\[;<>=]", part)[0].strip() for part in parts if isinstance(part, str)}
-        assert wanted - NAMES <= {name for name, _ in pins(group)}
+        names = {re.split(r"[\[;<>=]", part)[0].strip() for part in parts if isinstance(part, str)}
+        assert names - NAMES <= {name for name, _ in pins(group)}
 
 
 def test_no_package_is_named_in_two_groups() -> None:
-    named = [re.split(r"[\[;<>=]", part)[0] for parts in GROUPS.values() for part in parts if isinstance(part, str)]
-    assert sorted({*named} - NAMES) == sorted(name for name in named if name not in NAMES)
+    names = [re.split(r"[\[;<>=]", part)[0] for parts in GROUPS.values() for part in parts if isinstance(part, str)]
+    assert sorted({*names} - NAMES) == sorted(name for name in names if name not in NAMES)
 
 
 def test_the_demo_needs_neither_a_checker_nor_a_browser() -> None:

@@ -32,15 +32,15 @@ def private_modules(graph: grimp.ImportGraph) -> list[str]:
 
 
 def test_only_its_package_imports_sql_or_rules(graph: grimp.ImportGraph) -> None:
-    found = private_modules(graph)
+    modules = private_modules(graph)
     assert {
         "booking_core.bookings.rules",
         "booking_core.bookings.store",
         "booking_core.records.events.store",
-    } <= set(found)
+    } <= set(modules)
     trespassing = {
         (importer, module)
-        for module in found
+        for module in modules
         for importer in graph.find_modules_that_directly_import(module)
         if not importer.startswith(module.rpartition(".")[0])
     }
@@ -87,9 +87,9 @@ def test_importing_the_service_reads_no_environment_and_connects_to_nothing() ->
 def loaded_by(code: str) -> set[str]:
     """Run code in a new interpreter, and return the modules that it has loaded."""
     report = f"{code}; import sys; print('\\n'.join(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.returncode == 0, done.stderr
-    return set(done.stdout.split())
+    result = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert result.returncode == 0, result.stderr
+    return set(result.stdout.split())
 
 
 # Reasons -------------------------------------------------------------------------------------------------------------
@@ -133,9 +133,9 @@ def nodes() -> list[ast.AST]:
 
 
 def test_every_reason_in_the_code_is_in_the_list(nodes: list[ast.AST]) -> None:
-    given = {reason for node in nodes if isinstance(node, ast.Call) for reason in reasons_of(node)}
-    assert given <= REASONS
-    assert len(given) > len(REASONS) / 2
+    reasons = {reason for node in nodes if isinstance(node, ast.Call) for reason in reasons_of(node)}
+    assert reasons <= REASONS
+    assert len(reasons) > len(REASONS) / 2
 
 
 def test_every_reason_in_the_list_is_given_somewhere(nodes: list[ast.AST]) -> None:

@@ -66,9 +66,9 @@ def run(copy: Path, postgres_server: str) -> Run:
 
     def run(*arguments: str) -> str:
         command = [sys.executable, *arguments]
-        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-        return done.stdout
+        result = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
+        return result.stdout
 
     return run
 

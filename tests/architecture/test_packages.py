@@ -34,17 +34,17 @@ def built(folder: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(module: str, *arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    result = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
 def sources(folder: str) -> set[str]:
     """Return the files of a package that belong in its wheel."""
-    found = (path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    paths = (path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {
         str(path.relative_to(ROOT))
-        for path in found
+        for path in paths
         if path.name not in ONLY_IN_SDIST and path.relative_to(ROOT / folder).parts[0] not in ("docs", "dist")
     }
 
@@ -53,7 +53,7 @@ def metadata(built: Path) -> Message:
     """Return the core metadata of the wheel."""
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        (name,) = (file for file in archive.namelist() if file.endswith(".dist-info/METADATA"))
         return HeaderParser().parsestr(archive.read(name).decode())
 
 
@@ -82,8 +82,8 @@ def test_the_wheel_built_from_the_tree_is_the_same(folder: str, built: Path, tmp
     run("build", "--no-isolation", "--wheel", "--outdir", str(tmp_path), str(ROOT / folder))
     (from_sdist,), (from_tree,) = built.glob("*.whl"), tmp_path.glob("*.whl")
     with zipfile.ZipFile(from_sdist) as one, zipfile.ZipFile(from_tree) as other:
-        assert {each.filename: each.CRC for each in one.infolist()} == {
-            each.filename: each.CRC for each in other.infolist()
+        assert {file.filename: file.CRC for file in one.infolist()} == {
+            file.filename: file.CRC for file in other.infolist()
         }
 
 
@@ -91,7 +91,7 @@ def test_the_wheel_built_from_the_tree_is_the_same(folder: str, built: Path, tmp
 def test_the_sdist_holds_what_the_wheel_is_built_from(folder: str, built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
-        files = {each.split("/", 1)[1] for each in archive.getnames()}
+        files = {member.split("/", 1)[1] for member in archive.getnames()}
     pages = [*(ROOT / folder).glob("docs/*.md"), *(ROOT / folder).glob("*/**/README.md")]
     docs = {str(path.relative_to(ROOT / folder)) for path in pages}
     files.discard(".gitignore")  # the build backend adds the checkout's .gitignore to every sdist
@@ -100,15 +100,15 @@ def test_the_sdist_holds_what_the_wheel_is_built_from(folder: str, built: Path) 
 
 @pytest.mark.exhaustive(but="booking_sdk")
 def test_the_metadata_has_author_license_links_and_tested_pythons(folder: str, built: Path) -> None:
-    found = metadata(built)
-    assert found["Author"] == "The Booking Service authors"
-    assert found["License-Expression"] == "MIT"
-    assert len(found["Keywords"].split(",")) >= 5
-    labels = {each.split(",")[0] for each in found.get_all("Project-URL", [])}
+    fields = metadata(built)
+    assert fields["Author"] == "The Booking Service authors"
+    assert fields["License-Expression"] == "MIT"
+    assert len(fields["Keywords"].split(",")) >= 5
+    labels = {line.split(",")[0] for line in fields.get_all("Project-URL", [])}
     assert labels == {"Homepage", "Documentation", "Source", "Changelog", "Issues"}
-    lowest = int(found["Requires-Python"].removeprefix(">=3."))
+    lowest = int(fields["Requires-Python"].removeprefix(">=3."))
     pythons = [f"Programming Language :: Python :: 3.{minor}" for minor in range(lowest, 15)]
-    assert [each for each in found.get_all("Classifier", []) if re.search(r":: 3\.\d+$", each)] == pythons
+    assert [line for line in fields.get_all("Classifier", []) if re.search(r":: 3\.\d+$", line)] == pythons
 
 
 def readme(folder: str) -> str:
@@ -139,4 +139,4 @@ def test_all_packages_carry_the_license_of_the_tree_and_the_same_addresses() -> 
     for folder in FOLDERS:
         assert (ROOT / folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
         addresses.append(tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]["urls"])
-    assert all(each == addresses[0] for each in addresses)
+    assert all(address == addresses[0] for address in addresses)

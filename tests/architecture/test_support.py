@@ -69,7 +69,7 @@ COLLECTED = collected(
 @pytest.mark.parametrize("shares", [1, 2, 3, 7])
 def test_each_share_begins_with_slow_tests_and_no_test_is_lost(shares: int) -> None:
     ordered = slow_first(COLLECTED, shares)
-    assert sorted(ordered, key=lambda each: each.nodeid) == sorted(COLLECTED, key=lambda each: each.nodeid)
+    assert sorted(ordered, key=lambda item: item.nodeid) == sorted(COLLECTED, key=lambda item: item.nodeid)
     start = 0
     for share in range(min(shares, 3)):  # there are three slow modules
         assert is_slow(ordered[start])
@@ -78,7 +78,7 @@ def test_each_share_begins_with_slow_tests_and_no_test_is_lost(shares: int) -> N
 
 def test_the_tests_of_a_slow_module_stay_together() -> None:
     ordered = slow_first(COLLECTED, 3)
-    modules = [module for module, _ in groupby(ordered, key=lambda each: each.nodeid.partition("::")[0])]
+    modules = [module for module, _ in groupby(ordered, key=lambda item: item.nodeid.partition("::")[0])]
     slow = [module for module in modules if is_slow(Test(module))]
     assert len(slow) == len(set(slow)) == 3
 
@@ -125,7 +125,7 @@ TEST = re.compile(r"`(test_\w+\.py)(?:::(test_\w+))?`")
 SHARED = re.compile(r"service\.database\.read\b")
 
 
-def named(folder: str, pattern: re.Pattern[str]) -> set[str]:
+def matches_in(folder: str, pattern: re.Pattern[str]) -> set[str]:
     """Return the matches of a pattern in the modules of a folder."""
     return {name for path in (ROOT / folder).rglob("*.py") for name in pattern.findall(path.read_text())}
 
@@ -136,17 +136,17 @@ def named(folder: str, pattern: re.Pattern[str]) -> set[str]:
 )
 def test_every_executor_and_job_has_a_line(kind: str, folder: str, pattern: re.Pattern[str]) -> None:
     listed = set(re.findall(rf"^\| {kind} `([a-z-]+)` \|", LIST, re.MULTILINE))
-    assert named(folder, pattern) == listed
+    assert matches_in(folder, pattern) == listed
 
 
 def test_every_test_of_the_list_exists() -> None:
-    found = {path.name: "" for path in (ROOT / "tests").rglob("test_*.py")}
+    texts = {path.name: "" for path in (ROOT / "tests").rglob("test_*.py")}
     for path in (ROOT / "tests").rglob("test_*.py"):
-        found[path.name] += path.read_text()
+        texts[path.name] += path.read_text()
     missing = [
         f"{file}::{name}"
         for file, name in TEST.findall(LIST)
-        if file not in found or (name and f"def {name}(" not in found[file])
+        if file not in texts or (name and f"def {name}(" not in texts[file])
     ]
     assert not missing
 
@@ -154,6 +154,6 @@ def test_every_test_of_the_list_exists() -> None:
 def test_requests_read_in_lanes_that_are_fair_between_organizations() -> None:
     """They do not use the shared connections: a rush of one organization's requests would delay the others'."""
     packages = ("api", "guest_pages", "octo", "execution")
-    modules = [path for each in packages for path in (ROOT / "booking_server" / each).rglob("*.py")]
+    modules = [path for package in packages for path in (ROOT / "booking_server" / package).rglob("*.py")]
     modules.append(ROOT / "booking_server/stripe_webhooks.py")
     assert [str(path) for path in modules if SHARED.search(path.read_text())] == []

@@ -11,9 +11,9 @@ from bench.processes import Server
 from bench.report import as_json
 
 
-def outcome(goal: Goal, ours: list[float], floor: list[float]) -> Outcome:
+def outcome(goal: Goal, service: list[float], floor: list[float]) -> Outcome:
     entry = Entry("entry", "GET /", (goal,), lambda stage, stack: {})
-    sides = {"service": ours, "floor": floor}
+    sides = {"service": service, "floor": floor}
     return Outcome(entry, {side: [Reading({RATE: value}) for value in values] for side, values in sides.items()})
 
 

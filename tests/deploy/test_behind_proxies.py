@@ -51,13 +51,13 @@ def port(proxy: str, folder: Path, service: tuple[forking.Process, str]) -> Iter
     port = free_port()
     processes = {"127.0.0.1:8000": service[1], "127.0.0.1:8001": f"127.0.0.1:{free_port()}"}
     if proxy.endswith("nginx"):
-        own = {"listen 8080": f"listen {port}", "/tmp/": f"{folder}/", "header_timeout 10s": "header_timeout 1s"}
-        configure("nginx.conf", folder, own)
+        changes = {"listen 8080": f"listen {port}", "/tmp/": f"{folder}/", "header_timeout 10s": "header_timeout 1s"}
+        configure("nginx.conf", folder, changes)
         configure("upstream.conf", folder, processes)
         command = [proxy, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-g", "daemon off;"]
     else:
-        own = {"\n{\n": "\n{\n\tadmin off\n\tauto_https off\n", "booking.example.com": f"http://127.0.0.1:{port}"}
-        configure("Caddyfile", folder, own | processes | {"lb_try_duration 4s": "lb_try_duration 500ms"})
+        changes = {"\n{\n": "\n{\n\tadmin off\n\tauto_https off\n", "booking.example.com": f"http://127.0.0.1:{port}"}
+        configure("Caddyfile", folder, changes | processes | {"lb_try_duration 4s": "lb_try_duration 500ms"})
         command = [proxy, "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
     env = os.environ | {"XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
     with (folder / "log").open("wb") as log, subprocess.Popen(command, env=env, stderr=log) as running:

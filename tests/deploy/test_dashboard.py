@@ -49,14 +49,17 @@ pytestmark = pytest.mark.component("prometheus", "promtool", package="prometheus
 
 def panels() -> list[dict[str, Any]]:
     """Return the panels, without the titles of the rows between them."""
-    found: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
-    return [each for each in found if each["type"] != "row"]
+    panels: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
+    return [panel for panel in panels if panel["type"] != "row"]
 
 
 def queries() -> list[tuple[str, str, str]]:
     """Return each query with the title of its panel and its legend."""
-    found = [(panel["title"], each["expr"], each["legendFormat"]) for panel in panels() for each in panel["targets"]]
-    return [(title, _VARIABLE.sub(lambda used: _VARIABLES[used[0]], query), legend) for title, query, legend in found]
+    targets = [(panel["title"], target) for panel in panels() for target in panel["targets"]]
+    return [
+        (title, _VARIABLE.sub(lambda match: _VARIABLES[match[0]], target["expr"]), target["legendFormat"])
+        for title, target in targets
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +74,14 @@ def scrapes(new_database_url: Callable[[str], str]) -> list[str]:
             api, metrics = Api(client, world), app.state.monitor.metrics
             jobs = periodic_jobs(settings, database, world.installation)
             metrics.worker = worker = Worker(settings, database, world.installation, WebhookSender(settings), jobs)
-            found = []
+            texts = []
             for _ in range(2):
                 _work(api, worker)
                 for reason in ("queue", "locked"):
                     metrics.observe_refusal(reason)
                 metrics.observe_stripe_webhook("done")
-                found.append(_scrape(client, settings))
-    return found
+                texts.append(_scrape(client, settings))
+    return texts
 
 
 def _work(api: Api, worker: Worker) -> None:
@@ -95,13 +98,13 @@ def _work(api: Api, worker: Worker) -> None:
 
 def _scrape(client: TestClient, settings: Settings) -> str:
     """Return the metrics of the process, and the metrics of another process that could not open a cell."""
-    shown = client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"})
-    assert shown.status_code == 200
+    response = client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"})
+    assert response.status_code == 200
     cells = replace(settings, cells=(CellAddress("c2"),))
     slots = [Slot(Cell(name, cells), None) for name in ("first", "c2")]  # type: ignore[arg-type]
     of_cells = asyncio.run(CellsMonitor(cells, slots).exposition()).decode()
     of_cell = "".join(line + "\n" for line in of_cells.splitlines() if line.startswith("booking_cell_open"))
-    return shown.text + of_cell + _OF_PROMETHEUS
+    return response.text + of_cell + _OF_PROMETHEUS
 
 
 def _at(scrape: str, at_s: int) -> Iterator[str]:
@@ -131,7 +134,7 @@ def ask(
     )
     try:
         wait_until(lambda: _answers(address), "Prometheus answers")
-        yield lambda query: _asked(address, query, now)
+        yield lambda query: _answer(address, query, now)
     finally:
         server.kill()
         server.wait()
@@ -145,38 +148,38 @@ def _answers(address: str) -> bool:
         return False
 
 
-def _asked(address: str, query: str, at_s: int) -> list[dict[str, Any]]:
+def _answer(address: str, query: str, at_s: int) -> list[dict[str, Any]]:
     words = urllib.parse.urlencode({"query": query, "time": at_s})
     with urllib.request.urlopen(f"http://{address}/api/v1/query?{words}") as answer:
-        found = json.load(answer)
-    assert found["status"] == "success"
-    series: list[dict[str, Any]] = found["data"]["result"]
+        document = json.load(answer)
+    assert document["status"] == "success"
+    series: list[dict[str, Any]] = document["data"]["result"]
     return series
 
 
 def test_every_panel_has_data_and_the_labels_of_its_legend(ask: Callable[[str], list[dict[str, Any]]]) -> None:
     empty, unnamed = [], []
     for title, query, legend in queries():
-        series = [each for each in ask(query) if each["value"][1] != "NaN"]
+        series = [line for line in ask(query) if line["value"][1] != "NaN"]
         if not series:
             empty.append(title)
         labels = set(re.findall(r"\{\{(\w+)\}\}", legend))
-        if any(not labels <= set(each["metric"]) for each in series):
+        if any(not labels <= set(line["metric"]) for line in series):
             unnamed.append(title)
     assert (empty, unnamed) == ([], [])
 
 
 def test_names_and_units_of_metrics_are_as_prometheus_wants_them(scrapes: list[str]) -> None:
     lines = scrapes[-1].removesuffix(_OF_PROMETHEUS).splitlines(keepends=True)
-    own = "".join(line for line in lines if not line.startswith("booking_cell_open"))
-    done = subprocess.run(["promtool", "check", "metrics"], input=own, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    text = "".join(line for line in lines if not line.startswith("booking_cell_open"))
+    result = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout + result.stderr) == (0, "")
 
 
 def test_panels_overlap_nowhere_and_have_a_number_each() -> None:
-    found = json.loads(DASHBOARD.read_text())["panels"]
-    assert len({panel["id"] for panel in found}) == len(found)
-    squares = [square for panel in found for square in _squares(**panel["gridPos"])]
+    all_panels = json.loads(DASHBOARD.read_text())["panels"]
+    assert len({panel["id"] for panel in all_panels}) == len(all_panels)
+    squares = [square for panel in all_panels for square in _squares(**panel["gridPos"])]
     assert len(set(squares)) == len(squares)
     assert {x for x, _ in squares} == set(range(24)), "Grafana has 24 columns"
 
@@ -192,7 +195,7 @@ def test_every_panel_has_a_description_and_failure_panels_explain_emptiness() ->
     unsaid = [
         panel["title"]
         for panel in of_failures
-        if not any("vector(0)" in each["expr"] for each in panel["targets"])
+        if not any("vector(0)" in target["expr"] for target in panel["targets"])
         and "noValue" not in panel["fieldConfig"]["defaults"]
     ]
     assert len(of_failures) > 4

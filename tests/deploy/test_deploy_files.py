@@ -26,8 +26,8 @@ def containers() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     for manifest in manifests():
         if manifest["kind"] == "Deployment":
             pod = manifest["spec"]["template"]["spec"]
-            for each in [*pod["initContainers"], *pod["containers"]]:
-                yield f"{manifest['metadata']['name']}/{each['name']}", pod, each
+            for container in [*pod["initContainers"], *pod["containers"]]:
+                yield f"{manifest['metadata']['name']}/{container['name']}", pod, container
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
@@ -47,17 +47,18 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.parametrize(("place", "words"), list(commands()))
 def test_a_command_exists_with_its_options(place: str, words: list[str]) -> None:
     (leaf,) = [leaf for leaf in leaves() if tuple(words[: len(leaf.words)]) == leaf.words]
-    known = {name for parameter in leaf.command.params for name in parameter.opts}
-    assert {word for word in words if word.startswith("--")} <= known, place
+    options = {name for parameter in leaf.command.params for name in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= options, place
 
 
 def test_variables_are_settings() -> None:
-    known = set(Settings().shown())
-    config = [each["data"] for each in manifests() if each["kind"] == "ConfigMap"]
-    of_compose = [each.get("environment", {}) for each in compose()["services"].values() if each["image"] == "booking"]
-    named = {name for variables in (*config, *of_compose) for name in variables}
-    assert len(named) > 4
-    assert named <= known
+    settings = set(Settings().shown())
+    config = [manifest["data"] for manifest in manifests() if manifest["kind"] == "ConfigMap"]
+    services = compose()["services"].values()
+    of_compose = [service.get("environment", {}) for service in services if service["image"] == "booking"]
+    names = {name for variables in (*config, *of_compose) for name in variables}
+    assert len(names) > 4
+    assert names <= settings
 
 
 def test_pods_get_no_variables_of_services() -> None:
@@ -87,7 +88,8 @@ def test_the_image_has_every_package_and_the_context_nothing_else() -> None:
 
 def test_the_image_can_back_up_the_server_of_the_compose_file() -> None:
     image = (ROOT / "Dockerfile").read_text()
-    (server,) = [each["image"] for each in compose()["services"].values() if each["image"].startswith("postgres:")]
+    images = [service["image"] for service in compose()["services"].values()]
+    (server,) = [image for image in images if image.startswith("postgres:")]
     (package,) = set(re.findall(r"postgresql-client-(\d+)", image))
     assert int(server.removeprefix("postgres:")) <= int(package)
     programs = re.findall(rf"/client/usr/lib/postgresql/{package}/bin/(\w+)", image)
@@ -105,30 +107,30 @@ def test_stopping_waits_longer_than_requests_in_progress() -> None:
     ]
     waits += [pod["terminationGracePeriodSeconds"] for _, pod, _ in containers()]
     waits += [int(compose()["x-booking"]["stop_grace_period"].removesuffix("s"))]
-    (config,) = [each["data"] for each in manifests() if each["kind"] == "ConfigMap"]
+    (config,) = [manifest["data"] for manifest in manifests() if manifest["kind"] == "ConfigMap"]
     assert min(waits) > _SHUTDOWN_S + float(config["BOOKING_SHUTDOWN_DELAY"])
 
 
 def test_a_pod_that_ends_gets_requests_until_every_node_knows() -> None:
     """A Service sends requests to a pod for some seconds after its SIGTERM; a closed port would refuse them."""
-    (config,) = [each["data"] for each in manifests() if each["kind"] == "ConfigMap"]
+    (config,) = [manifest["data"] for manifest in manifests() if manifest["kind"] == "ConfigMap"]
     assert config["BOOKING_SHUTDOWN_DELAY"] == "5"
 
 
 def test_the_processes_behind_the_proxy_of_the_compose_file_keep_their_addresses() -> None:
     """nginx looks up names only when it starts: a new container with another address would not be found."""
-    found = compose()
-    (pool,) = found["networks"]["default"]["ipam"]["config"]
+    document = compose()
+    (pool,) = document["networks"]["default"]["ipam"]["config"]
     behind = re.findall(
         r"^server ([\w-]+):8000 ", (DEPLOY / "proxies" / "upstream-compose.conf").read_text(), re.MULTILINE
     )
-    addresses = {found["services"][name]["networks"]["default"]["ipv4_address"] for name in behind}
+    addresses = {document["services"][name]["networks"]["default"]["ipv4_address"] for name in behind}
     assert len(addresses) == len(behind) == 2
-    assert all(ip_address(each) in ip_network(pool["subnet"]) for each in addresses)
-    assert not any(ip_address(each) in ip_network(pool["ip_range"]) for each in addresses), (
+    assert all(ip_address(address) in ip_network(pool["subnet"]) for address in addresses)
+    assert not any(ip_address(address) in ip_network(pool["ip_range"]) for address in addresses), (
         "Docker may assign the address to another container"
     )
-    assert found["x-booking"]["environment"]["BOOKING_TRUSTED_PROXIES"] == pool["subnet"]
+    assert document["x-booking"]["environment"]["BOOKING_TRUSTED_PROXIES"] == pool["subnet"]
 
 
 @pytest.mark.component("systemd-analyze", package="systemd")
@@ -137,10 +139,10 @@ def test_systemd_takes_the_units_and_exposes_little_to_them(tmp_path: Path) -> N
         unit_file = tmp_path / unit.name
         unit_file.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", unit.read_text(), flags=re.MULTILINE))
         for words in (["verify", "--man=no"], ["security", "--offline=true", "--threshold=20"]):
-            done = subprocess.run(
+            result = subprocess.run(
                 ["systemd-analyze", *words, str(unit_file)], capture_output=True, text=True, check=False
             )
-            assert (done.returncode, "Unknown" in done.stderr) == (0, False), done.stderr + done.stdout[-200:]
+            assert (result.returncode, "Unknown" in result.stderr) == (0, False), result.stderr + result.stdout[-200:]
 
 
 # Valid for Compose and Kubernetes, without unknown fields ---------------------------------------------------------
@@ -159,13 +161,13 @@ def problems(document: Any, schema: dict[str, Any]) -> list[str]:
 
 
 def compose_schema() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((SCHEMAS / "compose.json").read_text())
-    return found
+    schema: dict[str, Any] = json.loads((SCHEMAS / "compose.json").read_text())
+    return schema
 
 
 def schema_of(kind: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((SCHEMAS / "kubernetes.json").read_text())
-    return found | {"$ref": f"#/$defs/{_KINDS[kind]}"}
+    schema: dict[str, Any] = json.loads((SCHEMAS / "kubernetes.json").read_text())
+    return schema | {"$ref": f"#/$defs/{_KINDS[kind]}"}
 
 
 def test_compose_takes_the_compose_file() -> None:
@@ -173,35 +175,37 @@ def test_compose_takes_the_compose_file() -> None:
 
 
 def test_everything_that_a_service_of_the_compose_file_names_is_in_it() -> None:
-    found = compose()
-    for name, service in found["services"].items():
-        assert set(service.get("depends_on", {})) <= set(found["services"]), name
+    document = compose()
+    for name, service in document["services"].items():
+        assert set(service.get("depends_on", {})) <= set(document["services"]), name
         sources = [volume.split(":")[0] for volume in service.get("volumes", [])]
-        assert {each for each in sources if not each.startswith(".")} <= set(found["volumes"]), name
-        assert all((DEPLOY / each).exists() for each in sources if each.startswith(".")), name
+        assert {source for source in sources if not source.startswith(".")} <= set(document["volumes"]), name
+        assert all((DEPLOY / source).exists() for source in sources if source.startswith(".")), name
 
 
-@pytest.mark.parametrize("manifest", manifests(), ids=lambda each: f"{each['kind']} {each['metadata']['name']}")
+@pytest.mark.parametrize(
+    "manifest", manifests(), ids=lambda manifest: f"{manifest['kind']} {manifest['metadata']['name']}"
+)
 def test_kubernetes_takes_the_manifest(manifest: dict[str, Any]) -> None:
     assert problems(manifest, schema_of(manifest["kind"])) == []
 
 
 def test_selectors_services_and_probes_name_what_the_pods_have() -> None:
-    found = {(each["kind"], each["metadata"]["name"]): each for each in manifests()}
-    pods = [each["spec"]["template"] for (kind, _), each in found.items() if kind == "Deployment"]
-    for (kind, _), each in found.items():
-        selector = each.get("spec", {}).get("selector", {})
+    objects = {(manifest["kind"], manifest["metadata"]["name"]): manifest for manifest in manifests()}
+    pods = [manifest["spec"]["template"] for (kind, _), manifest in objects.items() if kind == "Deployment"]
+    for (kind, _), manifest in objects.items():
+        selector = manifest.get("spec", {}).get("selector", {})
         labels = selector.get("matchLabels", selector)
         chosen = [pod for pod in pods if labels.items() <= pod["metadata"]["labels"].items()]
         assert kind == "ConfigMap" or len(chosen) == 1
         if kind == "Service":
-            named = {port["name"] for port in chosen[0]["spec"]["containers"][0]["ports"]}
-            assert {port["targetPort"] for port in each["spec"]["ports"]} <= named
+            port_names = {port["name"] for port in chosen[0]["spec"]["containers"][0]["ports"]}
+            assert {port["targetPort"] for port in manifest["spec"]["ports"]} <= port_names
     for pod in pods:
         for container in pod["spec"]["containers"]:
-            named = {port["name"] for port in container["ports"]}
+            port_names = {port["name"] for port in container["ports"]}
             probes = ("startupProbe", "livenessProbe", "readinessProbe")
-            assert {container[probe]["httpGet"]["port"] for probe in probes} <= named
+            assert {container[probe]["httpGet"]["port"] for probe in probes} <= port_names
 
 
 def test_a_field_with_a_typing_error_is_found() -> None:
@@ -209,6 +213,6 @@ def test_a_field_with_a_typing_error_is_found() -> None:
     wrong = copy.deepcopy(compose())
     wrong["services"]["worker"]["comand"] = []
     assert problems(wrong, compose_schema())
-    deployment = copy.deepcopy(next(each for each in manifests() if each["kind"] == "Deployment"))
+    deployment = copy.deepcopy(next(manifest for manifest in manifests() if manifest["kind"] == "Deployment"))
     deployment["spec"]["template"]["spec"]["containers"][0]["readynessProbe"] = {}
     assert problems(deployment, schema_of("Deployment"))

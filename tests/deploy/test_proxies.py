@@ -33,17 +33,17 @@ _NGINX = {
 @pytest.mark.parametrize(("file", "names", "buffers"), [("Caddyfile", _CADDY, 1), ("nginx.conf", _NGINX, 4)])
 def test_the_service_decides_what_is_too_large_or_too_slow(file: str, names: dict[str, str], buffers: int) -> None:
     text = (PROXIES / file).read_text()
-    found = {}
+    limits = {}
     for name, pattern in names.items():
         match = re.search(pattern, text)
         assert match is not None, name
-        found[name] = int(match[1]) * _UNITS[match[2]]
-    assert found["head"] * buffers >= REQUEST_HEAD_BYTES_MAX
-    assert found["body"] > REQUEST_BODY_BYTES_MAX
-    assert (found["head_s"], found["body_s"]) >= (Deadlines().head_s, Deadlines().body_s)
-    assert found["answer_s"] > stripe_intents.TIMEOUT_S
-    assert found["answer_s"] > service._SHUTDOWN_S
-    assert found["upstream_s"] < service._KEEP_ALIVE_S
+        limits[name] = int(match[1]) * _UNITS[match[2]]
+    assert limits["head"] * buffers >= REQUEST_HEAD_BYTES_MAX
+    assert limits["body"] > REQUEST_BODY_BYTES_MAX
+    assert (limits["head_s"], limits["body_s"]) >= (Deadlines().head_s, Deadlines().body_s)
+    assert limits["answer_s"] > stripe_intents.TIMEOUT_S
+    assert limits["answer_s"] > service._SHUTDOWN_S
+    assert limits["upstream_s"] < service._KEEP_ALIVE_S
 
 
 @pytest.mark.parametrize("file", ["Caddyfile", "nginx.conf"])

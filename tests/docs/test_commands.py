@@ -28,8 +28,8 @@ def commands_of(page: str) -> Iterator[tuple[str, list[str]]]:
         for at, word in enumerate(words):
             if word == "booking" or word.endswith("/bin/booking"):
                 yield line, words[at + 1 :]
-    for found in _INLINE.findall((pages.DOCS / page).read_text(encoding="utf-8")):
-        yield found, pages.words(found)[1:]
+    for command in _INLINE.findall((pages.DOCS / page).read_text(encoding="utf-8")):
+        yield command, pages.words(command)[1:]
 
 
 @cache
@@ -46,7 +46,7 @@ def problem(words: list[str]) -> str | None:
     names = [word for word in words if not word.startswith("-")]
     leaf = next((leaf for leaf in tree() if tuple(names[: len(leaf)]) == leaf), None)
     if leaf is None:
-        is_group = any(known[: len(names)] == tuple(names) for known in tree())
+        is_group = any(command[: len(names)] == tuple(names) for command in tree())
         return None if is_group else f"there is no command {' '.join(names[:2])}"
     options = {word.split("=")[0] for word in words if re.match(r"--[a-z]", word)}
     unknown = options - tree()[leaf] - {"--help", "--profile", "--output", "--version"}
@@ -55,35 +55,36 @@ def problem(words: list[str]) -> str | None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if not page.startswith(_REFERENCE)])
 def test_each_command_of_booking_exists_with_its_options(page: str) -> None:
-    found = {line: problem(words) for line, words in commands_of(page)}
-    assert {line: text for line, text in found.items() if text} == {}
+    problems = {line: problem(words) for line, words in commands_of(page)}
+    assert {line: text for line, text in problems.items() if text} == {}
 
 
 def test_variables_that_commands_set_are_settings() -> None:
-    known = set(Settings().shown()) | {"BOOKING_API_KEY", "BOOKING_BASE_URL", "BOOKING_CONFIG_DIR", "BOOKING_PROFILE"}
-    named = {
+    settings = set(Settings().shown())
+    settings |= {"BOOKING_API_KEY", "BOOKING_BASE_URL", "BOOKING_CONFIG_DIR", "BOOKING_PROFILE"}
+    variables = {
         name
         for page in PAGES
         for block in pages.blocks(page)
         for name in re.findall(r"^ *\$ .*?\b(BOOKING_[A-Z_]+)=", block.text, re.MULTILINE)
     }
-    assert len(named) > 3
-    assert named <= known
+    assert len(variables) > 3
+    assert variables <= settings
 
 
 def test_units_and_services_exist() -> None:
     units = {path.stem for path in (ROOT / "deploy" / "systemd").glob("*.service")}
     services = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
-    seen = set()
+    documented = set()
     for page in PAGES:
         for line, words in pages.lines(page):
             if words and words[0] in ("systemctl", "journalctl"):
-                named = {re.sub(r"(?<=@).*", "", word) for word in words if word.startswith("booking")}
-                assert named <= units, line
-                seen |= named
+                names = {re.sub(r"(?<=@).*", "", word) for word in words if word.startswith("booking")}
+                assert names <= units, line
+                documented |= names
             if words[:2] == ["docker", "compose"] and {"exec", "run"} & set(words):
                 assert set(words) & set(services), line
-    assert seen == units
+    assert documented == units
 
 
 def test_sql_for_psql_runs(postgres_server: str) -> None:

@@ -59,15 +59,15 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBookingAPI]:
         return client_of(api.key(), base_url=api.base_url, http_client=opened[-1], **options)
 
     def async_client(**options: Any) -> booking_sdk.AsyncBookingClient:
-        own = httpx.AsyncClient(transport=api.transport)
-        return async_client_of(api.key(), base_url=api.base_url, http_client=own, **options)
+        http_client = httpx.AsyncClient(transport=api.transport)
+        return async_client_of(api.key(), base_url=api.base_url, http_client=http_client, **options)
 
     client_of, async_client_of = booking_sdk.BookingClient, booking_sdk.AsyncBookingClient
     monkeypatch.setattr(booking_sdk, "BookingClient", sync_client)
     monkeypatch.setattr(booking_sdk, "AsyncBookingClient", async_client)
     yield api
-    for each in opened:
-        each.close()
+    for connection in opened:
+        connection.close()
 
 
 def run(page: str) -> dict[str, Any]:
@@ -108,8 +108,8 @@ def test_an_order_whose_answer_is_lost_is_booked_once(fake: FakeBookingAPI) -> N
 def test_the_page_of_idempotency_names_each_operation_that_takes_a_key() -> None:
     text = " ".join((pages.DOCS / "concepts/idempotency.md").read_text(encoding="utf-8").split())
     for is_required, opening in ((True, "These require a key: "), (False, "These accept one: ")):
-        named = text.partition(opening)[2].partition(".")[0]
-        assert set(re.findall("`(.+?)`", named)) == {
+        sentence = text.partition(opening)[2].partition(".")[0]
+        assert set(re.findall("`(.+?)`", sentence)) == {
             f"{operation.method} {operation.path.removeprefix('/api/v1')}"
             for operation, required in taking_a_key().items()
             if required == is_required
@@ -261,7 +261,7 @@ def test_the_readme_names_every_way_to_open_a_transaction() -> None:
 
 
 def test_the_page_shows_every_dialect_helper() -> None:
-    shown = (pages.DOCS / PAGE).read_text(encoding="utf-8")
+    text = (pages.DOCS / PAGE).read_text(encoding="utf-8")
     helpers = {
         name
         for name, value in vars(statements).items()
@@ -270,5 +270,5 @@ def test_the_page_shows_every_dialect_helper() -> None:
         and hasattr(value, "__name__")
     }
     helpers -= {"Compiled", "_SqliteCompiler", "_SqliteDialect"}
-    helpers |= {each.__name__ for each in (unit_of_work.Update, unit_of_work.InsertFromSelect, paging.KeysetList)}
-    assert {name for name in helpers if f"`{name}`" not in shown} == set()
+    helpers |= {helper.__name__ for helper in (unit_of_work.Update, unit_of_work.InsertFromSelect, paging.KeysetList)}
+    assert {name for name in helpers if f"`{name}`" not in text} == set()

@@ -102,21 +102,21 @@ def parts(stage: Stage, names: tuple[str, ...], folder: Path) -> Iterator[list[P
     key = stage.world.key(Scope.BOOKINGS_READ)
     port = free_port()
     hooks = Hooks(stage.world)
-    made: list[Part] = []
+    parts: list[Part] = []
     if "follow" in names:
-        known = {"BOOKING_API_KEY": key, "BOOKING_BASE_URL": stage.url}
-        made.append(Part("follow.py", mirror, log=folder / "follow.log", **known))
+        settings = {"BOOKING_API_KEY": key, "BOOKING_BASE_URL": stage.url}
+        parts.append(Part("follow.py", mirror, log=folder / "follow.log", **settings))
     if "receive" in names:
         endpoint = hooks.endpoint(*BOOKING_EVENTS, url=f"http://127.0.0.1:{port}/hook")
         secret = {"BOOKING_WEBHOOK_SECRET": hooks.secrets[endpoint]}
-        made.append(Part("receive.py", mirror, str(port), log=folder / "receive.log", **secret))
-    for part in made:
+        parts.append(Part("receive.py", mirror, str(port), log=folder / "receive.log", **secret))
+    for part in parts:
         part.start()
     try:
         wait_until(lambda: rows(folder, "SELECT * FROM sqlite_master WHERE name = 'position'"), "there is a mirror")
-        yield made
+        yield parts
     finally:
-        for part in made:
+        for part in parts:
             part.kill()
 
 
@@ -158,20 +158,20 @@ def test_the_mirror_is_exact_whoever_is_killed_while_guests_book_and_cancel(
     departure = stage.world.departure(stage.world.experience(), seats=BOOKINGS)
     with parts(stage, names, tmp_path) as running, stage.client() as client:
         for kill in range(KILLS):
-            known = len(noticed(tmp_path))
+            count = len(noticed(tmp_path))
             with ThreadPoolExecutor(AT_ONCE) as guests:
                 numbers = range(kill * BOOKINGS_PER_KILL, (kill + 1) * BOOKINGS_PER_KILL)
-                asked = [guests.submit(book_and_cancel, client, departure, number) for number in numbers]
-                wait_until(lambda known=known: len(noticed(tmp_path)) > known, "the mirror grows")  # type: ignore[misc]
+                futures = [guests.submit(book_and_cancel, client, departure, number) for number in numbers]
+                wait_until(lambda count=count: len(noticed(tmp_path)) > count, "the mirror grows")  # type: ignore[misc]
                 running[kill % len(running)].kill_and_start()
-            for booked in asked:
+            for booked in futures:
                 booked.result()
-        wanted, events = stage.bookings(), stage.event_ids()
+        bookings, events = stage.bookings(), stage.event_ids()
         wait_until(lambda: noticed(tmp_path) >= events, "every event has arrived")
-        assert mirrored(tmp_path) == wanted
+        assert mirrored(tmp_path) == bookings
         assert noticed(tmp_path) == events
-    assert len(wanted) == BOOKINGS
-    assert sum(booking["status"] == "cancelled" for booking in wanted.values()) == BOOKINGS // 3
+    assert len(bookings) == BOOKINGS
+    assert sum(booking["status"] == "cancelled" for booking in bookings.values()) == BOOKINGS // 3
     assert stage.world.examine() == []
 
 
@@ -197,13 +197,13 @@ def event_of(kind: str, booking: Booking, status: str, sequence: int) -> Event:
 
 
 def test_what_happened_before_the_feed_began_is_mirrored_too(example: Mapping[str, Any], tmp_path: Path) -> None:
-    old, known = make_booking(status="confirmed"), make_booking(status="confirmed")
+    old, cancelled = make_booking(status="confirmed"), make_booking(status="confirmed")
     mirror = example["Mirror"](tmp_path / "mirror.db")
-    mirror.handle(event_of("booking.cancelled", known, "cancelled", 3))
-    mirror.fill([old, known])
+    mirror.handle(event_of("booking.cancelled", cancelled, "cancelled", 3))
+    mirror.fill([old, cancelled])
     mirror.close()
     states = dict(rows(tmp_path, "SELECT id, status FROM bookings"))
-    assert states == {old.id: "confirmed", known.id: "cancelled"}
+    assert states == {old.id: "confirmed", cancelled.id: "cancelled"}
 
 
 def test_an_event_that_comes_late_or_twice_changes_nothing(example: Mapping[str, Any], tmp_path: Path) -> None:

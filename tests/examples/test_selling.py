@@ -57,14 +57,14 @@ def left(api: Api, departure: str) -> int:
 
 
 def test_an_order_is_quoted_held_and_booked(api: Api, departure: str) -> None:
-    selling, wanted = seller(api), order(departure)
-    quote, hold = selling.offer(wanted)
+    selling, new_order = seller(api), order(departure)
+    quote, hold = selling.offer(new_order)
     assert (quote.totals.total.amount_minor, hold.seats, left(api, departure)) == (2 * 89000, 2, 1)
-    booking = selling.book(wanted, hold)
+    booking = selling.book(new_order, hold)
     assert (booking.external_reference, booking.metadata) == ("acme:A-1", {"channel": "acme", "order": "A-1"})
     assert api.get(f"/holds/{hold.id}").json()["booking_id"] == booking.id
     assert left(api, departure) == 1
-    assert selling.sell(wanted).id == booking.id
+    assert selling.sell(new_order).id == booking.id
     assert api.world.examine() == []
 
 
@@ -89,12 +89,12 @@ def test_an_order_that_is_paid_late_is_booked_while_there_are_seats(api: Api, de
 
 
 def test_a_sold_order_is_moved_once_and_the_calendar_has_the_seats(api: Api, departure: str) -> None:
-    selling, wanted = seller(api), order(departure)
+    selling, new_order = seller(api), order(departure)
     experience = api.world.row(tables.departures, departure)["experience_id"]
     other = api.world.departure(experience, seats=2, starts_at=NOON + 7 * DAY)
-    booking = selling.sell(wanted)
-    moved = [selling.move(wanted, other) for _ in range(2)]
-    assert {(each.id, each.departure.id) for each in moved} == {(booking.id, other)}
+    booking = selling.sell(new_order)
+    moved = [selling.move(new_order, other) for _ in range(2)]
+    assert {(result.id, result.departure.id) for result in moved} == {(booking.id, other)}
     assert (left(api, departure), left(api, other)) == (3, 0)
     full = order(departure, "A-2", count=3)
     selling.sell(full)
@@ -110,7 +110,7 @@ def test_a_sold_order_is_moved_once_and_the_calendar_has_the_seats(api: Api, dep
 def test_a_seller_that_is_killed_sells_the_order_once(
     api: Api, departure: str, monkeypatch: pytest.MonkeyPatch, step: str, when: str
 ) -> None:
-    selling, wanted = seller(api), order(departure, count=3)
+    selling, new_order = seller(api), order(departure, count=3)
     resource, verb = {
         "quote": (selling._client.bookings, "quote"),
         "hold": (selling._client.holds, "create"),
@@ -119,17 +119,17 @@ def test_a_seller_that_is_killed_sells_the_order_once(
     with monkeypatch.context() as patched:
         patched.setattr(resource, verb, _killed(getattr(resource, verb), when))
         with pytest.raises(Killed):
-            selling.sell(wanted)
-    booking = seller(api).sell(wanted)
+            selling.sell(new_order)
+    booking = seller(api).sell(new_order)
     assert (booking.status, left(api, departure)) == ("confirmed", 0)
-    assert [each["id"] for each in api.get("/bookings").json()["data"]] == [booking.id]
+    assert [row["id"] for row in api.get("/bookings").json()["data"]] == [booking.id]
     assert api.world.examine() == []
 
 
 def _killed(call: Callable[..., Any], when: str) -> Callable[..., Any]:
-    def die(*arguments: Any, **named: Any) -> Any:
+    def die(*arguments: Any, **keywords: Any) -> Any:
         if when == "after":
-            call(*arguments, **named)
+            call(*arguments, **keywords)
         raise Killed
 
     return die

@@ -54,14 +54,14 @@ def verifier(secret: str, now: int) -> Verifier:
 
 
 @pytest.fixture
-def seen() -> MemorySeenStore:
+def seen_store() -> MemorySeenStore:
     return MemorySeenStore()
 
 
 @pytest.fixture
-def remembering(secret: str, now: int, seen: Any) -> Verifier:
+def remembering(secret: str, now: int, seen_store: Any) -> Verifier:
     """A verifier on the clock of the delivery, with a store of seen events."""
-    return Verifier(secret, clock=lambda: now, seen=seen)
+    return Verifier(secret, clock=lambda: now, seen=seen_store)
 
 
 @pytest.fixture(scope="session")

@@ -31,8 +31,8 @@ class Unreachable:
 def shown(error: BaseException) -> str:
     """Return the variables of all frames, except frames of this file and of the test client, which has the request."""
     stack = traceback.TracebackException.from_exception(error, capture_locals=True).stack
-    ours = [frame for frame in stack if "/webhook_verify/" in frame.filename and frame.filename != __file__]
-    return "".join(f"{frame.name} {frame.locals}" for frame in ours)
+    frames = [frame for frame in stack if "/webhook_verify/" in frame.filename and frame.filename != __file__]
+    return "".join(f"{frame.name} {frame.locals}" for frame in frames)
 
 
 def failure_of(app: Any, body: bytes, headers: dict[str, str]) -> BaseException:

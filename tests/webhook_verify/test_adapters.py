@@ -173,7 +173,7 @@ def test_an_event_that_the_view_did_not_take_comes_again(
     post: Any,
     result: int | LookupError,
     remembering: Verifier,
-    seen: MemorySeenStore,
+    seen_store: MemorySeenStore,
     body: bytes,
     headers: dict[str, str],
 ) -> None:
@@ -183,4 +183,4 @@ def test_an_event_that_the_view_did_not_take_comes_again(
         return result
 
     assert post(remembering, view, body, headers)[0] == (500 if isinstance(result, LookupError) else result)
-    assert seen.claim("evt-1", 1)
+    assert seen_store.claim("evt-1", 1)

@@ -30,11 +30,11 @@ def test_a_model_gets_the_parsed_body(verifier: Verifier, body: bytes, headers: 
 
 
 def test_a_body_that_the_model_refuses_is_400_without_the_body(
-    remembering: Verifier, seen: MemorySeenStore, body: bytes, headers: dict[str, str]
+    remembering: Verifier, seen_store: MemorySeenStore, body: bytes, headers: dict[str, str]
 ) -> None:
     response = client_of(webhook(remembering, model=list[int])).post("/webhooks", content=body, headers=headers)
     assert (response.status_code, response.json()["reason"]) == (400, "invalid_json")
-    assert seen.claim("evt-1", 1)
+    assert seen_store.claim("evt-1", 1)
 
 
 def test_the_route_may_still_read_the_body(verifier: Verifier, body: bytes, headers: dict[str, str]) -> None:

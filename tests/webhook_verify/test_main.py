@@ -30,8 +30,8 @@ Check = Callable[..., tuple[int, str, str]]
 def check(saved: SimpleNamespace, headers: dict[str, str], now: int, capsys: pytest.CaptureFixture[str]) -> Check:
     """Return a function that runs the command, and returns its exit status and its output."""
 
-    def run(*given: str, later: float = 0) -> tuple[int, str, str]:
-        options = [f"--header={header}" for header in given or [headers["Svc-Signature"]]]
+    def run(*lines: str, later: float = 0) -> tuple[int, str, str]:
+        options = [f"--header={header}" for header in lines or [headers["Svc-Signature"]]]
         status = main([f"--secret-file={saved.secret}", f"--now={now + later}", *options, str(saved.body)])
         return status, *capsys.readouterr()
 
@@ -55,19 +55,19 @@ def test_secret_index_is_that_of_the_matching_secret(
     check: Check, saved: SimpleNamespace, secret: str, other_secret: str
 ) -> None:
     saved.secret.write_text(f"{other_secret}\n\n{secret}\n", encoding="utf-8")
-    status, shown, _ = check()
+    status, output, _ = check()
     assert status == 0
-    assert "secret:   number 2 of 2" in shown
+    assert "secret:   number 2 of 2" in output
 
 
 def test_a_body_that_is_no_event_verifies_all_the_same(
     check: Check, saved: SimpleNamespace, secret: str, now: int
 ) -> None:
     saved.body.write_bytes(b"hello")
-    status, shown, _ = check(sign(b"hello", secret, timestamp=now), later=-5)
+    status, output, _ = check(sign(b"hello", secret, timestamp=now), later=-5)
     assert status == 0
-    assert "5 s ahead" in shown
-    assert "not an event" in shown
+    assert "5 s ahead" in output
+    assert "not an event" in output
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_a_changed_body_exits_with_11_and_a_hint_at_the_change(
     change: Callable[[bytes], bytes], hint: str | None, check: Check, saved: SimpleNamespace
 ) -> None:
     saved.body.write_bytes(change(saved.body.read_bytes()))
-    status, shown, error = check()
-    assert (status, shown) == (11, "")
+    status, output, error = check()
+    assert (status, output) == (11, "")
     assert error.startswith("not verified: signature_mismatch\n")
     assert hint in error if hint else "hint" not in error
 
@@ -104,8 +104,8 @@ def test_old_delivery_prints_a_hint(check: Check, saved: SimpleNamespace, header
     status, _, error = check(later=86_400)
     assert status == 11
     assert "--tolerance inf" in error
-    given = [f"--secret-file={saved.secret}", "--tolerance=inf", f"--header={headers['Svc-Signature']}"]
-    assert main([*given, str(saved.body)]) == 0
+    arguments = [f"--secret-file={saved.secret}", "--tolerance=inf", f"--header={headers['Svc-Signature']}"]
+    assert main([*arguments, str(saved.body)]) == 0
 
 
 def test_standard_input_gives_the_body_and_the_environment_the_secret(
@@ -131,8 +131,8 @@ def test_wrong_usage_exits_with_2(
 
 
 def test_the_help_names_the_exit_statuses_and_an_example() -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "webhook_verify", "--help"], capture_output=True, text=True, check=True
     )
     for part in ("--secret-file", "--tolerance", "exit status", "11", "example", "BOOKING_WEBHOOK_SECRET"):
-        assert part in done.stdout
+        assert part in result.stdout

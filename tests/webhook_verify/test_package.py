@@ -25,22 +25,22 @@ TOO_HEAVY = {"asyncio", "base64", "dataclasses", "datetime", "enum", "inspect", 
 
 def imported(module: Path) -> set[str]:
     """Return the top-level packages that a module imports anywhere."""
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module.name} imports relatively"
-            found.add(str(node.module).partition(".")[0])
-    return found
+            names.add(str(node.module).partition(".")[0])
+    return names
 
 
 def run(code: str) -> str:
     """Return the output of code in a new interpreter without site packages."""
     program = f"import sys; sys.path.insert(0, {str(FOLDER.parent)!r}); before = set(sys.modules); {code}"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    return done.stdout
+    result = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
+    assert result.stderr == ""
+    return result.stdout
 
 
 @pytest.mark.skipif(sys.version_info < (3, 10), reason="sys.stdlib_module_names is younger")
@@ -58,8 +58,8 @@ def test_a_module_is_written_in_python_3_9(module: Path) -> None:
 def test_importing_the_package_loads_nothing_heavy_and_no_adapter() -> None:
     loaded = set(run("import webhook_verify; print(*(set(sys.modules) - before))").split())
     assert loaded & TOO_HEAVY == set()
-    ours = {name for name in loaded if name.startswith("webhook_verify.")}
-    assert ours == {
+    modules = {name for name in loaded if name.startswith("webhook_verify.")}
+    assert modules == {
         f"webhook_verify.{name}" for name in ("errors", "frames", "headers", "receiver", "seen", "signature")
     }
 

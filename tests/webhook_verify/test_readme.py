@@ -113,11 +113,11 @@ def test_the_handler_without_an_adapter_releases_what_it_fails_on(secret: str, r
     def handle(event: Any) -> None:
         raise LookupError
 
-    seen = MemorySeenStore()
-    names = {"verifier": Verifier(secret, seen=seen), "raw_body": request_now.body, "request": request_now}
+    store = MemorySeenStore()
+    names = {"verifier": Verifier(secret, seen=store), "raw_body": request_now.body, "request": request_now}
     with pytest.raises(LookupError):
         exec(blocks("python", section("Duplicates"))[2], {**names, "handle": handle})
-    assert seen.claim(request_now.headers["Svc-Event-Id"], 1)
+    assert store.claim(request_now.headers["Svc-Event-Id"], 1)
 
 
 def test_the_examples_for_tests_run(example: Any, secret: str) -> None:
@@ -137,7 +137,7 @@ def test_the_command_for_openssl_computes_the_signature(
     (tmp_path / "body.json").write_bytes(body)
     header = sign(body, [other_secret, secret], timestamp=now)
     (command,) = blocks("sh", section("Other languages"))
-    done = subprocess.run(
+    result = subprocess.run(
         ["sh", "-ec", command],
         cwd=tmp_path,
         env={"PATH": "/usr/bin:/bin:/usr/local/bin", "HEADER": header, "SECRET": secret},
@@ -145,7 +145,7 @@ def test_the_command_for_openssl_computes_the_signature(
         text=True,
         check=True,
     )
-    assert f"v1={done.stdout.split()[-1]}" in header
+    assert f"v1={result.stdout.split()[-1]}" in header
 
 
 def test_the_function_for_node_agrees_with_every_vector(tmp_path: Path) -> None:
@@ -156,10 +156,10 @@ def test_the_function_for_node_agrees_with_every_vector(tmp_path: Path) -> None:
     (tmp_path / "run.mjs").write_text(RUN_IN_NODE, encoding="utf-8")
     beyond = ("body_too_large", "header_body_mismatch", "invalid_json")
     vectors = [vector for vector in load_vectors() if vector.get("reason") not in beyond]
-    done = subprocess.run(
+    result = subprocess.run(
         ["node", "run.mjs"], cwd=tmp_path, input=json.dumps(vectors), capture_output=True, text=True, check=True
     )
-    verdicts = {vector["name"]: verdict for vector, verdict in zip(vectors, json.loads(done.stdout))}  # noqa: B905
+    verdicts = {vector["name"]: verdict for vector, verdict in zip(vectors, json.loads(result.stdout))}  # noqa: B905
     assert verdicts == {vector["name"]: vector["expect"] for vector in vectors}
 
 

@@ -190,9 +190,9 @@ def test_a_traceback_of_a_refused_secret_does_not_show_it(tmp_path: Path, monkey
 def test_no_repr_shows_a_secret_or_the_body(verifier: Verifier, body: bytes, headers: dict[str, str]) -> None:
     assert "whsec_" not in repr(verifier)
     assert "1 secrets" in repr(verifier)
-    shown = repr(verifier.verify(body, headers))
-    assert "booking" not in shown
-    assert f"{len(body)} bytes" in shown
+    text = repr(verifier.verify(body, headers))
+    assert "booking" not in text
+    assert f"{len(body)} bytes" in text
 
 
 # Body
@@ -270,13 +270,13 @@ def test_an_event_is_delivered_once_until_it_is_released(
 
 
 def test_a_forged_request_claims_nothing(
-    remembering: Verifier, seen: MemorySeenStore, body: bytes, headers: dict[str, str], now: int
+    remembering: Verifier, seen_store: MemorySeenStore, body: bytes, headers: dict[str, str], now: int
 ) -> None:
     assert refused(remembering, body + b" ", headers) == "signature_mismatch"
     assert refused(remembering, body, headers, now=now + 301) == "timestamp_too_old"
     assert refused(remembering, body, {**headers, "Svc-Event-Id": "evt-2"}) == "header_body_mismatch"
-    assert seen.claim("evt-1", 1)
-    assert seen.claim("evt-2", 1)
+    assert seen_store.claim("evt-1", 1)
+    assert seen_store.claim("evt-2", 1)
 
 
 def test_releasing_without_a_store_does_nothing(verifier: Verifier, body: bytes, headers: dict[str, str]) -> None:

@@ -202,20 +202,20 @@ def effects(connect: Connect) -> list[str]:
 
 
 def test_an_event_is_recorded_once(connect: Connect) -> None:
-    seen = SeenTable()
+    table = SeenTable()
     for expected in (True, False, False):
         connection = connect()
-        assert seen.record(connection, "a") is expected
+        assert table.record(connection, "a") is expected
         connection.commit()
-    assert seen.record(connection, "b")
+    assert table.record(connection, "b")
 
 
 def test_an_event_whose_transaction_failed_is_handled_by_the_next_attempt(connect: Connect) -> None:
-    seen, connection = SeenTable(), connect()
-    assert seen.record(connection, "a")
+    table, connection = SeenTable(), connect()
+    assert table.record(connection, "a")
     effect(connection, "a")
     connection.rollback()
-    assert seen.record(connection, "a")
+    assert table.record(connection, "a")
     effect(connection, "a")
     connection.commit()
     assert effects(connect) == ["a"]
@@ -224,18 +224,18 @@ def test_an_event_whose_transaction_failed_is_handled_by_the_next_attempt(connec
 @pytest.mark.usefixtures("postgresql_only")
 @pytest.mark.parametrize("commits", [True, False])
 def test_of_two_deliveries_at_one_time_one_takes_effect(connect: Connect, commits: bool) -> None:
-    seen, first, second = SeenTable(), connect(), connect()
+    table, first, second = SeenTable(), connect(), connect()
     begun = Event()
 
     def handle() -> bool:
         begun.set()
         try:
-            return seen.record(second, "a")
+            return table.record(second, "a")
         except EventInProgress:
             second.rollback()
-            return seen.record(second, "a")
+            return table.record(second, "a")
 
-    assert seen.record(first, "a")
+    assert table.record(first, "a")
     with ThreadPoolExecutor(1) as threads:
         outcome = threads.submit(handle)
         begun.wait()
@@ -269,15 +269,15 @@ def test_a_delivery_that_lost_the_race_is_in_progress(connect: Connect) -> None:
 
 def test_old_events_are_purged(connect: Connect) -> None:
     clock = Mock(return_value=1_000.0)
-    seen, connection = SeenTable(clock=clock), connect()
-    seen.record(connection, "old")
+    table, connection = SeenTable(clock=clock), connect()
+    table.record(connection, "old")
     clock.return_value = 1_060.0
-    seen.record(connection, "young")
+    table.record(connection, "young")
     clock.return_value = 1_100.0
-    seen.purge(connection, older_than=60)
+    table.purge(connection, older_than=60)
     connection.commit()
-    assert seen.record(connection, "old")
-    assert not seen.record(connection, "young")
+    assert table.record(connection, "old")
+    assert not table.record(connection, "young")
 
 
 class Recording:

@@ -32,13 +32,13 @@ def test_timestamp_of_a_signature_defaults_to_now(secret: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("timestamp", "error", "said"),
+    ("timestamp", "error", "message"),
     [(-1, ValueError, "out of range"), (10**12, ValueError, "out of range"), (1.5, TypeError, "whole unix seconds")],
 )
 def test_a_timestamp_that_no_receiver_could_read_is_not_signed(
-    secret: str, timestamp: Any, error: type[Exception], said: str
+    secret: str, timestamp: Any, error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         sign(b"", secret, timestamp=timestamp)
 
 
@@ -55,9 +55,9 @@ NOT_TEXT = [None, 5, b"whsec_a", bytearray(b"a"), [b"whsec_a"], [None]]
     ("error", "secrets"), [(ValueError, EMPTY_OR_SPACED), (TypeError, NOT_TEXT)], ids=["empty or spaced", "not text"]
 )
 def test_a_secret_is_text_without_white_space(error: type[Exception], secrets: list[Any]) -> None:
-    for each in secrets:
+    for secret in secrets:
         with pytest.raises(error):
-            sign(b"", each)
+            sign(b"", secret)
 
 
 @pytest.mark.parametrize(("secret", "problem"), [("whsec_hush\n", "white space"), ("svc_hush", "begin with whsec_")])

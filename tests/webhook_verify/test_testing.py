@@ -25,9 +25,9 @@ def test_a_signed_request_verifies_and_carries_the_headers_of_a_delivery(secret:
     delivery = verify(body, headers, secret)
     assert delivery.json() == event
     assert (delivery.event_id, delivery.event_type, delivery.delivery_id) == ("evt-1", "booking.created", "attempt-1")
-    ours = {"Svc-Signature", "Svc-Event-Id", "Svc-Event-Type", "Svc-Delivery-Id"}
+    names = {"Svc-Signature", "Svc-Event-Id", "Svc-Event-Type", "Svc-Delivery-Id"}
     standard = {"webhook-id", "webhook-timestamp", "webhook-signature"}
-    assert set(headers) == {"Content-Type", "User-Agent"} | ours | standard
+    assert set(headers) == {"Content-Type", "User-Agent"} | names | standard
     assert headers["User-Agent"] == "Svc-Webhooks/1.0"
 
 
