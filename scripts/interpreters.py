@@ -33,7 +33,7 @@ def version_of(path: Path) -> tuple[int, ...] | None:
     return tuple(map(int, answer.split()))
 
 
-def interpreters() -> list[Path]:
+def installed() -> list[Path]:
     """Return one interpreter for each minor version in order, the newest patch release of each."""
     best: dict[tuple[int, ...], tuple[tuple[int, ...], Path]] = {}
     for path in candidates():
@@ -44,4 +44,4 @@ def interpreters() -> list[Path]:
 
 
 if __name__ == "__main__":
-    sys.stdout.writelines(f"{path}\n" for path in interpreters())
+    sys.stdout.writelines(f"{path}\n" for path in installed())

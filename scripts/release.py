@@ -267,7 +267,7 @@ def main() -> int:
         if options.command == "set":
             set_version(options.version)
         else:
-            build(options.output.resolve(), options.python or interpreters.found())
+            build(options.output.resolve(), options.python or interpreters.installed())
     except Failed as failed:
         sys.stderr.write(f"{failed}\n")
         return 1

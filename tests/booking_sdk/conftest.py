@@ -49,15 +49,15 @@ def flavour(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def client_of(flavour: str, runner: asyncio.Runner) -> Iterator[ClientOf]:
     """Make clients of either flavour on the machine's clock, `client_of(url, **options)`, and close them."""
-    made: list[Any] = []
+    clients: list[Any] = []
 
     def make(url: str, **options: Any) -> Any:
         kind = BookingClient if flavour == "sync" else AsyncBookingClient
-        made.append(blocking(kind(**{"api_key": KEY, "base_url": url, **options}), runner))
-        return made[-1]
+        clients.append(blocking(kind(**{"api_key": KEY, "base_url": url, **options}), runner))
+        return clients[-1]
 
     yield make
-    for client in made:
+    for client in clients:
         client.close()
 
 

@@ -51,7 +51,7 @@ def booked(client: Any) -> Any:
 
 
 @pytest.fixture
-def theirs(request: pytest.FixtureRequest, flavour: str, runner: asyncio.Runner) -> Iterator[Any]:
+def http_client(request: pytest.FixtureRequest, flavour: str, runner: asyncio.Runner) -> Iterator[Any]:
     """Provide an HTTP client of the caller's from the library of the parameter, or None."""
     library = request.param
     client = library and (library.Client() if flavour == "sync" else library.AsyncClient())
@@ -84,10 +84,10 @@ ATTEMPTS = [(name, library) for name in ENDLESS for library in (None, httpx)]
 
 
 @pytest.mark.exhaustive(but=("sync-a head", "async-a body"))
-@pytest.mark.parametrize(("name", "theirs"), [*ATTEMPTS, ("a head that drips", httpx2)], indirect=["theirs"])
-def test_an_attempt_ends_in_time_whatever_arrives(name: str, theirs: Any, client_of: ClientOf) -> None:
+@pytest.mark.parametrize(("name", "http_client"), [*ATTEMPTS, ("a head that drips", httpx2)], indirect=["http_client"])
+def test_an_attempt_ends_in_time_whatever_arrives(name: str, http_client: Any, client_of: ClientOf) -> None:
     with scripted_server(ENDLESS[name]) as url:
-        client = client_of(url, timeout=0.3, max_retries=0, http_client=theirs)
+        client = client_of(url, timeout=0.3, max_retries=0, http_client=http_client)
         begun = time.monotonic()
         with pytest.raises(APITimeoutError) as caught:
             booked(client)
@@ -155,11 +155,11 @@ def nested_bomb(connection: socket.socket, _: bytes) -> None:
     connection.sendall(in_gzip(gzip.compress(compressed_spaces()), "gzip, gzip"))
 
 
-@pytest.mark.parametrize("theirs", [None, httpx, httpx2], indirect=True)
+@pytest.mark.parametrize("http_client", [None, httpx, httpx2], indirect=True)
 @pytest.mark.parametrize("script", [endless, bomb])
-def test_a_response_is_read_up_to_the_limit(script: Script, theirs: Any, client_of: ClientOf) -> None:
+def test_a_response_is_read_up_to_the_limit(script: Script, http_client: Any, client_of: ClientOf) -> None:
     with scripted_server(script) as url:
-        client = client_of(url, max_response_bytes=LIMIT_BYTES, http_client=theirs)
+        client = client_of(url, max_response_bytes=LIMIT_BYTES, http_client=http_client)
         tracemalloc.start()
         try:
             with pytest.raises(ResponseTooLargeError, match=r"larger than the 1000000 bytes") as caught:
@@ -189,17 +189,17 @@ def test_an_error_too_large_to_read_raises_the_class_of_its_status(client_of: Cl
 
 
 def test_a_compressed_response_of_exactly_the_limit_is_read(client_of: ClientOf) -> None:
-    asked: list[bytes] = []
+    requests: list[bytes] = []
 
     def script(connection: socket.socket, request: bytes) -> None:
-        asked.append(request)
+        requests.append(request)
         connection.sendall(in_gzip(gzip.compress(BOOKING), "GZip"))
 
     with scripted_server(script) as url:
         assert booked(client_of(url, max_response_bytes=len(BOOKING))).status == "confirmed"
         with pytest.raises(ResponseTooLargeError):
             booked(client_of(url, max_response_bytes=len(BOOKING) - 1))
-    assert all(b"\r\naccept-encoding: gzip\r\n" in request.lower() for request in asked)
+    assert all(b"\r\naccept-encoding: gzip\r\n" in request.lower() for request in requests)
 
 
 DAMAGED = {
@@ -227,9 +227,9 @@ def healthy() -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("theirs", [httpx2], indirect=True)
-def test_a_maintained_fork_of_httpx_can_be_given(healthy: str, theirs: Any, client_of: ClientOf) -> None:
-    client = client_of(healthy, http_client=theirs)
+@pytest.mark.parametrize("http_client", [httpx2], indirect=True)
+def test_a_maintained_fork_of_httpx_can_be_given(healthy: str, http_client: Any, client_of: ClientOf) -> None:
+    client = client_of(healthy, http_client=http_client)
     assert booked(client).status == "confirmed"
     assert booked(client).status == "confirmed"
 
@@ -250,31 +250,31 @@ def test_client_works_on_several_event_loops(healthy: str) -> None:
 
 
 def test_closed_event_loop_leaves_no_socket_open(healthy: str) -> None:
-    held = [AsyncBookingClient(KEY, base_url=healthy)]
+    clients = [AsyncBookingClient(KEY, base_url=healthy)]
 
     def job() -> None:
         loop = asyncio.new_event_loop()
-        loop.run_until_complete(held[0].bookings.get("b1"))
+        loop.run_until_complete(clients[0].bookings.get("b1"))
         loop.close()
 
     assert warned(lambda: [job() for _ in range(3)]) == []
-    assert len(held[0]._transport._connections._clients) == 1
-    assert warned(held.clear) == []
+    assert len(clients[0]._transport._connections._clients) == 1
+    assert warned(clients.clear) == []
 
 
 def test_loops_of_several_threads_have_connections_of_their_own(healthy: str) -> None:
     client = AsyncBookingClient(KEY, base_url=healthy)
-    met, seen = threading.Barrier(3), []
+    met, counts = threading.Barrier(3), []
 
     async def job() -> None:
         await client.bookings.get("b1")
         met.wait(10)
-        seen.append(len(client._transport._connections._clients))
+        counts.append(len(client._transport._connections._clients))
         met.wait(10)
         await client.bookings.get("b1")
 
     assert warned(lambda: together(*[lambda: asyncio.run(job())] * 3)) == []
-    assert seen == [3, 3, 3]
+    assert counts == [3, 3, 3]
     assert not client._transport.is_open
 
 
@@ -324,10 +324,10 @@ def test_it_runs_on_trio_as_well(healthy: str) -> None:
 
 def assert_keyed(error: BaseException) -> None:
     """Check that an exception names the interrupted call of `booked` and its key."""
-    found = interruption(error)
-    assert found is not None
-    named = (found.method, found.idempotency_key, found.maybe_executed, found.attempts)
-    assert named == ("POST", "order-0001", True, 1)
+    call = interruption(error)
+    assert call is not None
+    summary = (call.method, call.idempotency_key, call.maybe_executed, call.attempts)
+    assert summary == ("POST", "order-0001", True, 1)
 
 
 def test_any_exception_carries_the_interrupted_call(respx_mock: respx.MockRouter, connect: Clients) -> None:
@@ -347,9 +347,9 @@ def test_any_exception_carries_the_interrupted_call(respx_mock: respx.MockRouter
     ]
     with pytest.raises(RuntimeError) as caught:
         client.me()
-    found = interruption(caught.value)
-    assert found is not None
-    assert not found.maybe_executed
+    call = interruption(caught.value)
+    assert call is not None
+    assert not call.maybe_executed
 
 
 LIMIT_S = 10.0
@@ -380,9 +380,9 @@ def unanswered(on_request: Callable[[], object]) -> Script:
     return script
 
 
-async def by_task(call: Any, asked: asyncio.Event) -> None:
+async def by_task(call: Any, arrival: asyncio.Event) -> None:
     task = asyncio.ensure_future(call)
-    await asked.wait()
+    await arrival.wait()
     task.cancel()
     await task
 
@@ -399,17 +399,17 @@ async def by_wait_for(call: Any, _: asyncio.Event) -> None:
 @pytest.mark.parametrize("how", [by_task, by_timeout, by_wait_for])
 def test_cancelled_call_carries_its_key(how: Callable[[Any, asyncio.Event], Awaitable[None]]) -> None:
     async def run() -> BaseException:
-        asked, loop = asyncio.Event(), asyncio.get_running_loop()
+        arrival, loop = asyncio.Event(), asyncio.get_running_loop()
         assert isinstance(loop, LeapingLoop)
 
         def arrived() -> None:
-            asked.set()
+            arrival.set()
             loop.leap()
 
         with scripted_server(unanswered(lambda: loop.call_soon_threadsafe(arrived))) as url:
             async with AsyncBookingClient(KEY, base_url=url, timeout=3 * LEAP_S) as client:
-                error = await error_of(how(client.bookings.cancel("b1", idempotency_key="order-0001"), asked))
-        assert asked.is_set()
+                error = await error_of(how(client.bookings.cancel("b1", idempotency_key="order-0001"), arrival))
+        assert arrival.is_set()
         return error
 
     with asyncio.Runner(loop_factory=LeapingLoop) as runner:
@@ -419,12 +419,12 @@ def test_cancelled_call_carries_its_key(how: Callable[[Any, asyncio.Event], Awai
 
 
 def test_ctrl_c_carries_the_key_of_the_call() -> None:
-    asked = threading.Event()
-    with scripted_server(unanswered(asked.set)) as url, BookingClient(KEY, base_url=url) as client:
+    arrival = threading.Event()
+    with scripted_server(unanswered(arrival.set)) as url, BookingClient(KEY, base_url=url) as client:
         main = threading.get_ident()
 
         def press() -> None:
-            asked.wait(60)
+            arrival.wait(60)
             signal.pthread_kill(main, signal.SIGINT)
 
         pressing = threading.Thread(target=press)
@@ -480,15 +480,15 @@ async def cancelled_after(client: AsyncBookingClient, turns: int) -> None:
 # asyncio and anyio leave a socket whose connecting was cancelled for the garbage collector.
 @pytest.mark.exhaustive(but="False")
 @pytest.mark.filterwarnings("ignore:.*unclosed <socket", "ignore:unclosed transport")
-@pytest.mark.parametrize("given", [False, True])
-def test_any_number_of_cancellations_leaves_a_client_that_works(given: bool) -> None:
+@pytest.mark.parametrize("has_http_client", [False, True])
+def test_any_number_of_cancellations_leaves_a_client_that_works(has_http_client: bool) -> None:
     """Calls are cancelled at every point where a call can wait, with more calls than connections."""
 
     async def run() -> None:
         server = await asyncio.get_running_loop().create_server(Answering, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        theirs = httpx.AsyncClient() if given else None
-        async with AsyncBookingClient(KEY, base_url=url, http_client=theirs, timeout=60, max_retries=0) as client:
+        http_client = httpx.AsyncClient() if has_http_client else None
+        async with AsyncBookingClient(KEY, base_url=url, http_client=http_client, timeout=60, max_retries=0) as client:
             for start in range(0, CANCELLATIONS, AT_ONCE):
                 turns = [(start // AT_ONCE + number) % 60 for number in range(AT_ONCE)]
                 await asyncio.gather(*(cancelled_after(client, one) for one in turns))
@@ -497,8 +497,8 @@ def test_any_number_of_cancellations_leaves_a_client_that_works(given: bool) -> 
             bookings = await asyncio.gather(*(client.bookings.get("b1") for _ in range(AT_ONCE)))
             assert {booking.status for booking in bookings} == {"confirmed"}
             assert all(connection.is_idle() for connection in pool.connections)
-        if theirs is not None:
-            await theirs.aclose()
+        if http_client is not None:
+            await http_client.aclose()
         server.close()
         for transport in list(Answering.open):
             transport.abort()

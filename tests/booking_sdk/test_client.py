@@ -70,7 +70,7 @@ def test_key_address_and_secrets_can_come_from_the_environment(
 
 @pytest.mark.parametrize("kind", CLIENTS)
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"api_key": None}, "api_key is missing: pass it, or set BOOKING_API_KEY"),
         ({"api_key": ""}, "api_key is missing"),
@@ -110,8 +110,8 @@ def test_key_address_and_secrets_can_come_from_the_environment(
         ({"user_agent_suffix": "till/3.1 "}, "user_agent_suffix"),
     ],
 )
-def test_invalid_arguments_raise_at_once(kind: type[Any], options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=re.escape(said)) as caught:
+def test_invalid_arguments_raise_at_once(kind: type[Any], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(message)) as caught:
         offline(kind, **options)
     if isinstance(options.get("api_key"), str) and options["api_key"]:
         assert options["api_key"] not in str(caught.value)
@@ -120,10 +120,10 @@ def test_invalid_arguments_raise_at_once(kind: type[Any], options: dict[str, Any
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_no_repr_shows_a_secret(kind: type[Any]) -> None:
     client = offline(kind, webhook_secret="whsec_hidden", default_headers={"X-Token": "hidden-too"})
-    shown = f"{client!r} {client!s} {client._config!r} {vars(client)!r} {client.bookings!r}"
-    assert URL in shown
+    text = f"{client!r} {client!s} {client._config!r} {vars(client)!r} {client.bookings!r}"
+    assert URL in text
     for secret in (KEY, "whsec_hidden", "hidden-too"):
-        assert secret not in shown
+        assert secret not in text
 
 
 def test_a_key_that_a_function_gives_is_checked_when_it_is_used(wire: WireOf) -> None:
@@ -204,9 +204,9 @@ def test_the_result_of_a_call_has_the_metadata_of_its_response(wire: WireOf) -> 
     assert booking == make_booking(**BOOKING)
     assert "_booking_sdk_meta" not in booking.to_json()
     assert meta(booking.model_copy(update={"note": "x"})) is about
-    for thing in (make_booking(), {"a": 1}, None, 7):
+    for result in (make_booking(), {"a": 1}, None, 7):
         with pytest.raises(LookupError):
-            meta(thing)
+            meta(result)
 
 
 @pytest.mark.parametrize("headers", [{}, {"x_ratelimit_limit": "x", "x_ratelimit_reset": "9" * 30}])
@@ -219,15 +219,15 @@ INVALID_LOCATIONS = ("https://a.example.com/\x1b[2J", "http://[::1", "https://a.
 
 
 @pytest.mark.parametrize(
-    ("location", "kind", "said", "attempts"),
+    ("location", "kind", "message", "attempts"),
     [
         ("https://elsewhere.test/", APIStatusError, "307", 1),
         *((location, APIConnectionError, "the connection broke", 3) for location in INVALID_LOCATIONS),
     ],
 )
-def test_a_redirect_is_not_followed(location: str, kind: Any, said: str, attempts: int, wire: WireOf) -> None:
+def test_a_redirect_is_not_followed(location: str, kind: Any, message: str, attempts: int, wire: WireOf) -> None:
     service = wire([answered(307, None, location=location)])
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=message):
         service.client().me()
     assert len(service.requests) == attempts
 
@@ -285,19 +285,19 @@ def test_timeouts_reach_the_transport(wire: WireOf) -> None:
 def test_each_part_of_an_attempt_has_only_its_remaining_time(
     respx_mock: respx.MockRouter, connect: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, left = [0.0], []
+    clock, timeouts = [0.0], []
     monkeypatch.setattr(_attempt_timeout.time, "monotonic", lambda: clock[0])
 
     def slow(request: httpx.Request) -> Any:
         for seconds in (0.0, 4.0, 30.0):
             clock[0] += seconds
-            left.append([request.extensions["timeout"].get(part) for part in ("connect", "read", "none")])
+            timeouts.append([request.extensions["timeout"].get(part) for part in ("connect", "read", "none")])
         return OK
 
     respx_mock.get(ME).mock(side_effect=slow)
     with pytest.raises(APITimeoutError):
         connect(timeout=Timeout(10, connect=7), max_retries=0).me()
-    assert left == [[7, 10, None], [6, 6, None], [0.001, 0.001, None]]
+    assert timeouts == [[7, 10, None], [6, 6, None], [0.001, 0.001, None]]
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
@@ -309,10 +309,10 @@ def test_a_timeout_is_a_number_of_seconds(seconds: float) -> None:
 
 
 def test_auth_and_cookies_of_the_callers_client_never_replace_the_key() -> None:
-    seen: list[httpx.Request] = []
+    requests: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        seen.append(request)
+        requests.append(request)
         return httpx.Response(200, json={})
 
     # Not with respx: it replaces httpx's own transport, and this client has another one.
@@ -324,9 +324,9 @@ def test_auth_and_cookies_of_the_callers_client_never_replace_the_key() -> None:
         follow_redirects=True,
     )
     BookingClient(KEY, base_url=URL, http_client=http_client).request("GET", "/x", cast_to=dict)
-    assert seen[0].headers["authorization"] == f"Bearer {KEY}"
-    assert seen[0].headers["x-own"] == "kept"
-    assert str(seen[0].url) == f"{URL}/x"
+    assert requests[0].headers["authorization"] == f"Bearer {KEY}"
+    assert requests[0].headers["x-own"] == "kept"
+    assert str(requests[0].url) == f"{URL}/x"
 
 
 def test_a_raw_answer_is_of_one_request_and_parsed_on_demand(wire: WireOf) -> None:
@@ -379,12 +379,12 @@ def test_options_are_copied_while_another_thread_creates_a_resource(
 
 
 def test_a_subclass_keeps_what_is_its_own() -> None:
-    class Mine(BookingClient):
+    class Subclass(BookingClient):
         tenant = "none"
 
-    mine = Mine(KEY, base_url=URL, http_client=httpx.Client())
-    mine.tenant = "b"
-    assert mine.with_options(timeout=1).tenant == "b"
+    client = Subclass(KEY, base_url=URL, http_client=httpx.Client())
+    client.tenant = "b"
+    assert client.with_options(timeout=1).tenant == "b"
 
 
 def test_the_end_of_a_block_closes_only_connections_of_the_sdk(flavour: str, client_of: ClientOf) -> None:
@@ -397,9 +397,9 @@ def test_the_end_of_a_block_closes_only_connections_of_the_sdk(flavour: str, cli
     assert inner.is_closed
     with pytest.raises(ConfigurationError, match="closed"):
         client.me()
-    theirs = httpx.Client() if flavour == "sync" else httpx.AsyncClient()
-    client_of(URL, http_client=theirs).close()
-    assert not theirs.is_closed
+    http_client = httpx.Client() if flavour == "sync" else httpx.AsyncClient()
+    client_of(URL, http_client=http_client).close()
+    assert not http_client.is_closed
 
 
 def test_client_closed_between_attempts_raises_the_error_before_it(wire: WireOf) -> None:
@@ -421,16 +421,16 @@ def test_client_closed_between_attempts_raises_the_error_before_it(wire: WireOf)
 
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_a_client_that_is_dropped_open_is_complained_of(kind: type[Any], runner: asyncio.Runner) -> None:
-    held = [kind(KEY, base_url=URL)]
+    clients = [kind(KEY, base_url=URL)]
     if kind is AsyncBookingClient:
-        runner.run(held[0]._transport._connections.client())
-    assert warned(lambda: held[0].with_options(timeout=1)) == []
-    assert warned(held.clear) == [f"unclosed <{kind.__name__} of {URL}>"]
+        runner.run(clients[0]._transport._connections.client())
+    assert warned(lambda: clients[0].with_options(timeout=1)) == []
+    assert warned(clients.clear) == [f"unclosed <{kind.__name__} of {URL}>"]
 
 
 def test_a_client_without_connections_has_nothing_to_close() -> None:
-    held = [AsyncBookingClient(KEY, base_url=URL)]
-    assert warned(held.clear) == []
+    clients = [AsyncBookingClient(KEY, base_url=URL)]
+    assert warned(clients.clear) == []
     with pytest.raises(ConfigurationError):
         BookingClient(KEY, base_url="nowhere")
     gc.collect()
@@ -467,5 +467,5 @@ def test_a_fork_of_httpx_is_understood_by_the_names_of_its_errors() -> None:
 
     class ReadError(TransportError): ...
 
-    found = [failure_of(error) for error in (ConnectTimeout(), ReadError(), ValueError())]
-    assert [failure and (failure.sent, failure.timed_out) for failure in found] == [(False, True), (True, False), None]
+    losses = [failure_of(error) for error in (ConnectTimeout(), ReadError(), ValueError())]
+    assert [failure and (failure.sent, failure.timed_out) for failure in losses] == [(False, True), (True, False), None]

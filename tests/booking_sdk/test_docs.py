@@ -60,12 +60,12 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBookingAPI]:
         pool.is_closed = True
 
 
-def remembering(make: Any, made: list[Any]) -> Any:
+def remembering(make: Any, objects: list[Any]) -> Any:
     """Wrap a method so that it records its objects."""
 
     def method(self: Any, *arguments: Any, **options: Any) -> None:
         make(self, *arguments, **options)
-        made.append(self)
+        objects.append(self)
 
     return method
 
@@ -88,11 +88,11 @@ def test_the_five_minutes_and_the_rest_of_the_readme(
     secret = generate_secret()
     monkeypatch.setenv("BOOKING_WEBHOOK_SECRET", secret)
     names = run(FOLDER / "README.md", __name__="readme")
-    said = capsys.readouterr().out
-    assert "Fjord Tours" in said
-    assert "4 confirmed 1780.00 NOK" in said
-    assert "4 was cancelled: api" in said
-    assert re.search(r"^only (9|12) seats left$", said, re.MULTILINE)
+    output = capsys.readouterr().out
+    assert "Fjord Tours" in output
+    assert "4 confirmed 1780.00 NOK" in output
+    assert "4 was cancelled: api" in output
+    assert re.search(r"^only (9|12) seats left$", output, re.MULTILINE)
     headers, body = signed_request(make_event("booking.created").to_json(), secret)
     assert names["receive"](body, headers) == 200
     headers, body = tampered(make_event("booking.created").to_json(), secret)

@@ -71,10 +71,10 @@ def test_the_status_chooses_the_branch_and_the_code_the_leaf(status: int, code: 
 
 def test_every_class_is_below_the_one_root_is_drawn_and_shadows_nothing() -> None:
     names = {name for name in booking_sdk.__all__ if name.endswith("Error")}
-    own = names - {"AttemptError", "WebhookVerificationError", "PayloadError"}
-    assert all(issubclass(getattr(booking_sdk, name), BookingError) for name in own)
-    assert not own & set(dir(builtins))
-    assert {name for name in own if name not in str(booking_sdk.errors.__doc__)} == set()
+    classes = names - {"AttemptError", "WebhookVerificationError", "PayloadError"}
+    assert all(issubclass(getattr(booking_sdk, name), BookingError) for name in classes)
+    assert not classes & set(dir(builtins))
+    assert {name for name in classes if name not in str(booking_sdk.errors.__doc__)} == set()
     below: list[tuple[type[Exception], type[Exception]]] = [
         (ConfigurationError, ValueError),
         (InsufficientCapacityError, ConflictError),

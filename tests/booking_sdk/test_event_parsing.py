@@ -160,7 +160,7 @@ CANCELLED = make_event("booking.cancelled", reason="customer")
 
 def test_a_model_of_events_reads_each_as_the_class_of_its_type() -> None:
     fields, text = CANCELLED.to_json(), json.dumps(CANCELLED.to_json())
-    for found in (
+    for event in (
         Event.model_validate(fields),
         Event.model_validate_json(text),
         TypeAdapter(Event).validate_json(text),
@@ -170,9 +170,9 @@ def test_a_model_of_events_reads_each_as_the_class_of_its_type() -> None:
         BookingEvent.model_validate(fields),
         BookingCancelled.model_validate(fields),
     ):
-        assert type(found) is BookingCancelled
-        assert found == CANCELLED
-        assert found.type is EventType.BOOKING_CANCELLED
+        assert type(event) is BookingCancelled
+        assert event == CANCELLED
+        assert event.type is EventType.BOOKING_CANCELLED
 
 
 def test_a_model_of_events_is_open_to_types_of_tomorrow() -> None:
@@ -184,11 +184,11 @@ def test_a_model_of_events_is_open_to_types_of_tomorrow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("over", "said"),
+    ("over", "field"),
     [({"type": None}, "type"), ({"data": {}}, "data.object"), ({"sequence": "x"}, "sequence"), ({"id": 7}, "id")],
 )
-def test_error_for_an_event_names_the_field_without_the_type(over: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=rf"at {said}$"):
+def test_error_for_an_event_names_the_field_without_the_type(over: dict[str, Any], field: str) -> None:
+    with pytest.raises(ValueError, match=rf"at {field}$"):
         parse_event_unverified({**CANCELLED.to_json(), **over})
 
 

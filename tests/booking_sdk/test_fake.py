@@ -141,8 +141,8 @@ def test_an_event_of_tomorrow_can_be_emitted(api: FakeBookingAPI) -> None:
 def test_events_keep_the_state_at_their_time(api: FakeBookingAPI, departure: Departure) -> None:
     booking = book(api.client(), departure)
     api.cancel_booking(booking.id)
-    seen = [event.data.object.status for event in api.events if isinstance(event, BookingEvent)]
-    assert seen == ["confirmed", "confirmed", "cancelled"]
+    statuses = [event.data.object.status for event in api.events if isinstance(event, BookingEvent)]
+    assert statuses == ["confirmed", "confirmed", "cancelled"]
 
 
 def test_it_is_filled_in_the_words_of_the_test(api: FakeBookingAPI) -> None:
@@ -263,7 +263,7 @@ def test_a_departure_is_cancelled_with_its_bookings(api: FakeBookingAPI, departu
 def test_add_ons_are_switched_off(api: FakeBookingAPI) -> None:
     drysuit = {"id": "drysuit", "label": "Dry suit", "price": {"amount_minor": 15000, "currency": "NOK"}}
     experience = api.add_experience(add_ons=[drysuit])
-    assert [each.id for each in experience.add_ons] == ["drysuit"]
+    assert [add_on.id for add_on in experience.add_ons] == ["drysuit"]
     api.switch_add_ons(False)
     assert api.client().experiences.get(experience.id).add_ons == []
 

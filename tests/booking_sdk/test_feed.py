@@ -66,20 +66,20 @@ def cursors(wire: Wire) -> list[str | None]:
     return [request.url.params.get("starting_after") for request in wire.requests]
 
 
-def taken(feed: Any, count: int) -> list[int]:
-    found: list[int] = []
+def sequences(feed: Any, count: int) -> list[int]:
+    sequences: list[int] = []
     for one in feed:
-        found.append(one.sequence)
-        if len(found) == count:
+        sequences.append(one.sequence)
+        if len(sequences) == count:
             break
-    return found
+    return sequences
 
 
 def test_a_feed_continues_after_its_last_event_and_waits_without_events(on_wire: OnWire) -> None:
     nothing = page(resume="c3")
     answers = [page(1, 2, resume="c2", more=True), page(3, resume="c3"), nothing, nothing, page(4, resume="c4")]
     wire, feed = on_wire(answers, poll=5)
-    assert taken(feed, 4) == [1, 2, 3, 4]
+    assert sequences(feed, 4) == [1, 2, 3, 4]
     assert cursors(wire) == [None, "c2", "c3", "c3", "c3"]
     assert wire.clock.sleeps == [5, 5, 5]
     assert {request.url.params["order"] for request in wire.requests} == {"asc"}
@@ -87,7 +87,7 @@ def test_a_feed_continues_after_its_last_event_and_waits_without_events(on_wire:
 
 def test_a_feed_without_events_continues_at_the_cursor_of_its_empty_page(on_wire: OnWire) -> None:
     wire, feed = on_wire([page(resume="c0"), page(1, resume="c1"), page(2, resume="c2")], poll=1)
-    assert taken(feed, 2) == [1, 2]
+    assert sequences(feed, 2) == [1, 2]
     assert cursors(wire) == [None, "c0", "c1"]
 
 
@@ -117,28 +117,28 @@ def test_on_checkpoint_is_called_after_the_event_was_handled(on_wire: OnWire) ->
     checkpoints: list[FeedPosition] = []
     note = lambda text: checkpoints.append(FeedPosition.parse(text))  # noqa: E731
     _, feed = on_wire([page(1, 2, resume="c2"), page(3, resume="c3")], poll=1, on_checkpoint=note)
-    seen = []
+    counts = []
     for one in feed:
-        seen.append((one.sequence, len(checkpoints)))
+        counts.append((one.sequence, len(checkpoints)))
         if one.sequence == 3:
             break
-    assert seen == [(1, 0), (2, 1), (3, 2)]
+    assert counts == [(1, 0), (2, 1), (3, 2)]
     assert [(one.cursor, one.sequence) for one in checkpoints] == [(None, 1), ("c2", 2)]
     assert replace(FeedPosition.parse(feed.checkpoint), read_at=0) == FeedPosition("c3", 3, None)
 
 
 def test_page_left_in_the_middle_is_read_again_without_the_yielded_events(on_wire: OnWire) -> None:
     _, first = on_wire([page(1, 2, 3, resume="c3")], poll=1)
-    assert taken(first, 2) == [1, 2]
+    assert sequences(first, 2) == [1, 2]
     wire, feed = on_wire([page(1, 2, 3, resume="c3"), page(4, resume="c4")], poll=1, after=first.checkpoint)
-    assert taken(feed, 2) == [3, 4]
+    assert sequences(feed, 2) == [3, 4]
     assert cursors(wire) == [None, "c3"]
 
 
 def test_a_page_that_was_known_already_moves_the_feed_on(on_wire: OnWire) -> None:
     answers = [page(1, 2, resume="c2", more=True), page(3, resume="c3")]
     wire, feed = on_wire(answers, poll=1, after=str(FeedPosition(None, 2)))
-    assert taken(feed, 1) == [3]
+    assert sequences(feed, 1) == [3]
     assert cursors(wire) == [None, "c2"]
 
 
@@ -160,7 +160,7 @@ def test_a_feed_starts_from_a_checkpoint_or_a_cursor(
 ) -> None:
     instant = datetime.fromisoformat(since) if since else None
     wire, feed = on_wire([page(9, resume="c9")], poll=1, after=after, since=instant)
-    assert taken(feed, 1) == [9]
+    assert sequences(feed, 1) == [9]
     assert cursors(wire) == [cursor]
     assert wire.requests[0].url.params.get("created_since") == created_since
     assert replace(FeedPosition.parse(feed.checkpoint), read_at=0) == FeedPosition("c9", 9, created_since)
@@ -188,7 +188,7 @@ def test_a_service_that_is_away_is_waited_for(on_wire: OnWire, caplog: pytest.Lo
     away.append(answered(408, None))  # as a proxy responds on a connection that was idle for a long time
     wire, feed = on_wire([page(1, resume="c1"), *away, page(2, resume="c2")], max_retries=0, poll=1)
     with caplog.at_level(logging.WARNING, "booking_sdk"):
-        assert taken(feed, 2) == [1, 2]
+        assert sequences(feed, 2) == [1, 2]
     assert wire.clock.sleeps == [1, 0.5, 1, 2, 4, 8]
     assert len(caplog.records) == 1
 
@@ -196,31 +196,31 @@ def test_a_service_that_is_away_is_waited_for(on_wire: OnWire, caplog: pytest.Lo
 @pytest.mark.exhaustive(but="sync")
 def test_backoff_of_a_feed_is_at_most_a_minute(on_wire: OnWire) -> None:
     wire, feed = on_wire([*[DROPPED] * 1200, page(1, resume="c1")], max_retries=0)
-    assert taken(feed, 1) == [1]
+    assert sequences(feed, 1) == [1]
     assert max(wire.clock.sleeps) == 30  # random numbers are always 0.5
 
 
 @pytest.mark.parametrize(("retry_after", "slept"), [("90", 90), ("9" * 40, 3600)])
 def test_feed_waits_for_retry_after_and_at_most_an_hour(on_wire: OnWire, retry_after: str, slept: int) -> None:
     wire, feed = on_wire([answered(429, "rate_limited", retry_after=retry_after), page(1, resume="c1")])
-    assert taken(feed, 1) == [1]
+    assert sequences(feed, 1) == [1]
     assert wire.clock.sleeps == [slept]
 
 
 def test_error_is_raised_when_patience_has_run_out(on_wire: OnWire) -> None:
     wire, feed = on_wire([DROPPED], max_retries=0, patience=10)
     with pytest.raises(APIConnectionError):
-        taken(feed, 1)
+        sequences(feed, 1)
     assert sum(wire.clock.sleeps) <= 10 < sum(wire.clock.sleeps) + 8
     _, feed = on_wire([answered(429, "rate_limited", retry_after="90")], patience=60)
     with pytest.raises(RateLimitError):
-        taken(feed, 1)
+        sequences(feed, 1)
 
 
 def test_patience_restarts_after_each_response(on_wire: OnWire) -> None:
     trouble = [DROPPED, DROPPED, page(resume="c0")]
     _, feed = on_wire([*trouble * 5, page(1, resume="c1")], max_retries=0, patience=3, poll=1)
-    assert taken(feed, 1) == [1]
+    assert sequences(feed, 1) == [1]
 
 
 @pytest.mark.parametrize(
@@ -235,10 +235,10 @@ def test_a_feed_raises_errors_that_are_not_retryable_and_can_be_resumed(
     status: int, code: str, kind: type[Exception], on_wire: OnWire
 ) -> None:
     wire, feed = on_wire([page(1, resume="c1"), answered(status, code), page(2, resume="c2")], poll=0)
-    assert taken(feed, 1) == [1]
+    assert sequences(feed, 1) == [1]
     with pytest.raises(kind):
-        taken(feed, 1)
-    assert taken(feed, 1) == [2]
+        sequences(feed, 1)
+    assert sequences(feed, 1) == [2]
     assert cursors(wire) == [None, "c1", "c1"]
 
 
@@ -257,13 +257,13 @@ def test_an_unreadable_event_arrives_unparsed_and_holds_up_nothing(
     broken = {**event(2), "data": {"object": {"name": "hush"}}, "of_tomorrow": 7}
     no_number = {**event(9), "sequence": "many", "created_at": "soon"}
     _, feed = on_wire([listed(event(1), broken, no_number, None, event(3), resume="c3")], poll=None)
-    found = list(feed)
-    assert [type(one).__name__ for one in found] == ["BookingCreated", *["UnknownEvent"] * 3, "BookingCreated"]
-    assert found[1].data == {"object": {"name": "hush"}}
-    assert (found[1].type, found[1].sequence, found[1].of_tomorrow) == ("booking.created", 2, 7)
-    assert (found[2].id, found[2].sequence) == (no_number["id"], 0)
-    assert found[3].data == {"value": None}
-    assert all(one.created_at.tzinfo for one in found)
+    events = list(feed)
+    assert [type(one).__name__ for one in events] == ["BookingCreated", *["UnknownEvent"] * 3, "BookingCreated"]
+    assert events[1].data == {"object": {"name": "hush"}}
+    assert (events[1].type, events[1].sequence, events[1].of_tomorrow) == ("booking.created", 2, 7)
+    assert (events[2].id, events[2].sequence) == (no_number["id"], 0)
+    assert events[3].data == {"value": None}
+    assert all(one.created_at.tzinfo for one in events)
     assert FeedPosition.parse(feed.checkpoint).sequence == 3
     assert [record.levelname for record in caplog.records] == ["ERROR"] * 3
     assert "data.object.id is required" in caplog.text
@@ -288,21 +288,21 @@ def test_unread_deleted_events_are_an_error_and_the_feed_continues(on_wire: OnWi
     answers = [listed(aged(40, 89)), listed(aged(30, 90))] * 2
     wire, feed = on_wire(answers, now=NOON, after=away(120), types=["booking.*"], poll=None)
     with pytest.raises(EventsLost) as caught:
-        taken(feed, 1)
+        sequences(feed, 1)
     assert (caught.value.after, caught.value.before) == (10, 30)
     assert str(caught.value) == "up to 19 events were deleted before they were read: those between 10 and 30"
     assert FeedPosition.parse(caught.value.checkpoint).sequence == 29
     assert pickle.loads(pickle.dumps(caught.value)).checkpoint == caught.value.checkpoint
     probe = wire.requests[1].url.params
     assert dict(probe) == {"order": "asc", "limit": "1"}
-    assert taken(feed, 1) == [40]
+    assert sequences(feed, 1) == [40]
 
 
 def test_on_lost_is_called_for_lost_events(on_wire: OnWire) -> None:
     lost: list[EventsLost] = []
     answers = [listed(resume="c0"), listed(aged(40, 89), aged(41, 1)), listed(aged(30, 90)), listed(aged(45, 0))]
     wire, feed = on_wire(answers, now=NOON, after=away(120), poll=1, on_lost=lost.append)
-    assert taken(feed, 3) == [40, 41, 45]
+    assert sequences(feed, 3) == [40, 41, 45]
     assert [(one.after, one.before) for one in lost] == [(10, 30)]
     assert len(wire.requests) == 4
 
@@ -339,7 +339,7 @@ def test_where_nothing_can_be_lost_nothing_is_asked(after: str | None, first: in
 def test_follower_that_polls_for_months_loses_nothing(on_wire: OnWire) -> None:
     months = [listed(resume="c") for _ in range(100)]
     wire, feed = on_wire([listed(aged(10, 0)), *months, listed(aged(90, 0))], now=NOON, poll=86_400)
-    assert taken(feed, 2) == [10, 90]
+    assert sequences(feed, 2) == [10, 90]
     assert len(wire.requests) == 102
 
 
@@ -358,11 +358,11 @@ def test_a_feed_is_closed_from_another_thread(respx_mock: respx.MockRouter) -> N
 
 
 def test_a_feed_is_closed_by_a_signal_handler(respx_mock: respx.MockRouter) -> None:
-    def asked(_: httpx.Request) -> Answer:
+    def answer(_: httpx.Request) -> Answer:
         signal.setitimer(signal.ITIMER_REAL, 0.05)
         return listed()
 
-    respx_mock.get(FEED).mock(side_effect=asked)
+    respx_mock.get(FEED).mock(side_effect=answer)
     with BookingClient(KEY, base_url=URL) as client:
         feed = client.events.follow(poll=3600)
         before = signal.signal(signal.SIGALRM, lambda *_: feed.close())
@@ -404,7 +404,7 @@ def test_a_feed_is_closed_from_another_task_or_thread(waits_for: str, closed_by:
 
 def test_a_feed_that_is_closed_gives_no_more_and_keeps_its_checkpoint(on_wire: OnWire) -> None:
     _, feed = on_wire([page(1, 2, 3, resume="c3")], poll=1)
-    assert taken(feed, 2) == [1, 2]
+    assert sequences(feed, 2) == [1, 2]
     feed.close()
-    assert taken(feed, 1) == []
+    assert sequences(feed, 1) == []
     assert FeedPosition.parse(feed.checkpoint).sequence == 2

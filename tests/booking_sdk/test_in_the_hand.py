@@ -24,11 +24,11 @@ def client() -> Iterator[BookingClient]:
 
 def test_a_booking_is_one_short_line() -> None:
     booking = make_booking(id="b1", booking_number=7)
-    shown = (
+    line = (
         "Booking(id='b1', booking_number=7, status='confirmed', experience.title='Fjord kayak',"
         " departure.starts_at=2026-06-03T09:30:00+00:00, totals.total=1780.00 NOK)"
     )
-    assert (repr(booking), str(booking)) == (shown, shown)
+    assert (repr(booking), str(booking)) == (line, line)
 
 
 def test_other_models_are_short_too() -> None:
@@ -139,11 +139,11 @@ def test_a_variable_turns_the_log_on(
     key = api.key()
     client = api.client(api_key=key)
     client.customers.list(email="ada@example.com")
-    said = capsys.readouterr().err
-    assert "booking_sdk DEBUG GET /api/v1/customers: attempt 1\n" in said
-    assert "booking_sdk DEBUG GET /api/v1/customers: 200 after " in said
-    assert key not in said
-    assert "ada@example.com" not in said
+    log = capsys.readouterr().err
+    assert "booking_sdk DEBUG GET /api/v1/customers: attempt 1\n" in log
+    assert "booking_sdk DEBUG GET /api/v1/customers: 200 after " in log
+    assert key not in log
+    assert "ada@example.com" not in log
     assert len(logger.handlers) == 1
 
 

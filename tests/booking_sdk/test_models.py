@@ -16,10 +16,10 @@ from booking_sdk.resources.bookings import AddOnParam, GuestLineParam, GuestPara
 from booking_sdk.testing import make_booking, make_customer, make_departure, make_event, make_experience, make_gift_card
 
 SEA = make_experience(latitude=60.4, tags=["sea"])
-MADE = [make_booking(), make_customer(), make_departure(), SEA, make_gift_card(), make_event()]
+MODELS = [make_booking(), make_customer(), make_departure(), SEA, make_gift_card(), make_event()]
 
 
-@pytest.mark.parametrize("model", MADE, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
 def test_a_model_is_frozen_and_survives_copies_pickles_unknown_fields(model: Any) -> None:
     with pytest.raises(ValidationError):
         model.id = "other"

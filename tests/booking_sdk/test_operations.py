@@ -75,12 +75,12 @@ class Service:
 
     def methods(self) -> dict[str, Callable[..., Any]]:
         """Return the methods that send requests, by their names."""
-        found: dict[str, Callable[..., Any]] = {"me": self.client.me}
+        methods: dict[str, Callable[..., Any]] = {"me": self.client.me}
         for resource in sorted(sync_client._RESOURCES):
             for name, method in inspect.getmembers(getattr(self.client, resource), inspect.ismethod):
                 if not name.startswith("_"):
-                    found[f"{resource}.{name}"] = method
-        return {name: method for name, method in found.items() if name not in OTHER_METHODS}
+                    methods[f"{resource}.{name}"] = method
+        return {name: method for name, method in methods.items() if name not in OTHER_METHODS}
 
     def call(self, method: Callable[..., Any]) -> Any:
         """Call a method with every argument. Return its result, or the first item of an iterator."""
@@ -122,10 +122,10 @@ def test_a_method_sends_each_argument_under_its_documented_name(name: str) -> No
     service.call(method)
     parameters, ids = parameters_of(method), re.findall(r"/(\w+_id)\b", service.path)
     assert ids == parameters[: len(ids)]
-    named = {RENAMED.get(name, name) for name in {*parameters} - NOT_SENT - {*ids}}
-    assert service.sent.keys() == named
-    assert named <= service.documented()
-    for name in named.intersection(parameters):
+    names = {RENAMED.get(name, name) for name in {*parameters} - NOT_SENT - {*ids}}
+    assert service.sent.keys() == names
+    assert names <= service.documented()
+    for name in names.intersection(parameters):
         assert plain(service.sent[name]) == plain(ARGUMENTS.get(name, name)), name
     assert service.key == ("idempotency_key" if "idempotency_key" in parameters else None)
     assert service.key or "IdempotencyKey" not in str(service.operation["parameters"])

@@ -71,15 +71,15 @@ def test_the_surface_is_this() -> None:
 def test_every_name_is_what_a_checker_takes_it_for() -> None:
     """The imports under TYPE_CHECKING are the objects of the lazy imports."""
     tree = ast.parse((FOLDER / "__init__.py").read_text(encoding="utf-8"))
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module not in ("typing", "importlib"):
             module = importlib.import_module(str(node.module))
             for alias in node.names:
                 name = alias.asname or alias.name
                 assert getattr(booking_sdk, name) is getattr(module, alias.name)
-                found.add(name)
-    assert found == set(booking_sdk.__all__)
+                names.add(name)
+    assert names == set(booking_sdk.__all__)
 
 
 def annotations_of(path: Path) -> Iterator[tuple[str, str]]:
@@ -119,9 +119,9 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 def loaded_by(code: str) -> set[str]:
     """Return the modules that a new interpreter has loaded after running the code."""
-    done = run(f"{code}; print(*sys.modules)")
-    assert (done.returncode, done.stderr) == (0, "")
-    return set(done.stdout.split())
+    result = run(f"{code}; print(*sys.modules)")
+    assert (result.returncode, result.stderr) == (0, "")
+    return set(result.stdout.split())
 
 
 THIRD = {"httpx", "pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
@@ -134,16 +134,16 @@ def test_importing_loads_the_client_and_neither_a_model_nor_what_makes_them() ->
     loaded = loaded_by("import booking_sdk")
     assert {"httpx", "booking_sdk.client", "booking_sdk._sync.client"} <= loaded
     assert not {name for name in loaded if name.startswith("pydantic")}
-    ours = {name for name in loaded if name.startswith(("booking_", "webhook_verify"))}
-    assert "webhook_verify" not in ours
+    modules = {name for name in loaded if name.startswith(("booking_", "webhook_verify"))}
+    assert "webhook_verify" not in modules
     assert "asyncio" not in loaded
-    assert {name for name in ours if name.startswith("booking_core")} == {
+    assert {name for name in modules if name.startswith("booking_core")} == {
         "booking_core",
         "booking_core.models",
         "booking_core.models.limits",
         "booking_core.models.suggestions",
     }
-    assert not {name for name in ours if "resources" in name or "testing" in name}
+    assert not {name for name in modules if "resources" in name or "testing" in name}
 
 
 @pytest.mark.exhaustive
@@ -172,14 +172,14 @@ def test_importing_reads_no_environment_and_opens_nothing() -> None:
 
 
 def imports(path: Path) -> set[str]:
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path.name} imports relatively"
-            found.add(str(node.module))
-    return found
+            names.add(str(node.module))
+    return names
 
 
 def test_httpx_is_imported_in_one_place() -> None:
@@ -194,8 +194,8 @@ WITHOUT_THE_SERVICE = [path for path in MODULES if path.relative_to(FOLDER).as_p
 
 @pytest.mark.exhaustive
 def test_the_service_is_missed_with_the_command_that_installs_it() -> None:
-    done = run("sys.modules['booking_server'] = None; from booking_sdk.testing import make_booking, FakeBookingAPI")
-    assert 'FakeBookingAPI needs the service, pip install "booking-sdk[testing]"' in done.stderr
+    result = run("sys.modules['booking_server'] = None; from booking_sdk.testing import make_booking, FakeBookingAPI")
+    assert 'FakeBookingAPI needs the service, pip install "booking-sdk[testing]"' in result.stderr
     with pytest.raises(AttributeError, match="Spaceship"):
         booking_sdk.testing.Spaceship  # noqa: B018
 

@@ -83,9 +83,9 @@ def test_no_more_is_asked_for_than_is_wanted(wire: WireOf) -> None:
 def test_pages_can_be_had_whole(wire: WireOf) -> None:
     service = wire(pages(2, 0, 1))
     walk = service.client().customers.iterate(page_size=2)
-    found = list(walk.pages())
-    assert [len(page) for page in found] == [2, 0, 1]
-    assert [meta(getattr(page, "target", page)).request_id for page in found] == ["req_0", "req_1", "req_2"]
+    walked = list(walk.pages())
+    assert [len(page) for page in walked] == [2, 0, 1]
+    assert [meta(getattr(page, "target", page)).request_id for page in walked] == ["req_0", "req_1", "req_2"]
     service = wire(pages(2, 2, 2))
     assert [len(page) for page in service.client().customers.iterate(page_size=2, max_items=3).pages()] == [2, 2]
 
@@ -179,8 +179,8 @@ def test_the_whole_request_stays_the_same_but_for_the_cursor(wire: WireOf) -> No
 
 def test_a_page_is_indexed_like_a_list() -> None:
     api = FakeBookingAPI()
-    made = [api.add_customer(f"{number}@example.com") for number in range(3)]
+    customers = [api.add_customer(f"{number}@example.com") for number in range(3)]
     page = api.client().customers.list(order="asc")
-    assert (page[0], page[-1], page[1:], len(page)) == (made[0], made[2], made[1:], 3)
+    assert (page[0], page[-1], page[1:], len(page)) == (customers[0], customers[2], customers[1:], 3)
     with pytest.raises(IndexError):
         page[3]

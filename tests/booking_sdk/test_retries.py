@@ -154,13 +154,13 @@ def test_a_change_without_a_key_stays_unknown_whatever_is_answered_later() -> No
 
 
 def test_error_after_an_unknown_outcome_contains_the_key() -> None:
-    said = (
+    message = (
         "POST /api/v1/x at api.test:443 without a proxy: the connection broke before the response ended (ReadError);"
         " it may have been carried out"
     )
     keyed, lost = play(KEYED, [DROPPED]).failure, play(ONCE, [DROPPED]).failure
-    assert str(keyed) == f"{said}, which the same call with the same key settles: order-0001"
-    assert (str(lost), keyed.retryable, lost.retryable) == (said, True, False)
+    assert str(keyed) == f"{message}, which the same call with the same key settles: order-0001"
+    assert (str(lost), keyed.retryable, lost.retryable) == (message, True, False)
 
 
 @pytest.mark.parametrize(
@@ -301,16 +301,16 @@ def test_options_of_one_call() -> None:
 
 
 def test_a_decision_of_the_callers_takes_the_place_of_the_table() -> None:
-    asked: list[Attempt] = []
+    attempts: list[Attempt] = []
 
     def decide(attempt: Attempt) -> float | None:
-        asked.append(attempt)
+        attempts.append(attempt)
         return 3.0 if attempt.number == 1 else None
 
     played = play(KEYED, [answered(409, "conflict")], retry=decide, max_retries=5)
     assert played.slept == [3.0]
-    assert [(one.number, one.wait, one.path) for one in asked] == [(1, None, "/api/v1/x"), (2, None, "/api/v1/x")]
-    assert isinstance(asked[0].error, APIStatusError)
+    assert [(one.number, one.wait, one.path) for one in attempts] == [(1, None, "/api/v1/x"), (2, None, "/api/v1/x")]
+    assert isinstance(attempts[0].error, APIStatusError)
     assert play(GET, [DROPPED], retry=lambda attempt: attempt.wait, clock=Chance(1.0)).slept == [0.5, 1]
 
 
@@ -320,18 +320,18 @@ def test_a_decision_cannot_go_beyond_max_retries_or_the_deadline() -> None:
 
 
 def test_hooks_see_each_attempt_and_no_secret() -> None:
-    seen: list[str] = []
+    calls: list[str] = []
 
     def on_response(sending: Sending, meta: ResponseMeta) -> None:
-        seen.append(f"{sending.number} answered {meta.status_code}")
+        calls.append(f"{sending.number} answered {meta.status_code}")
 
     hooks = Hooks(
-        on_send=lambda sending: seen.append(f"{sending.number} sends {sending.method} {sending.idempotency_key}"),
+        on_send=lambda sending: calls.append(f"{sending.number} sends {sending.method} {sending.idempotency_key}"),
         on_response=on_response,
-        on_retry=lambda attempt: seen.append(f"{attempt.number} waits {attempt.wait}"),
+        on_retry=lambda attempt: calls.append(f"{attempt.number} waits {attempt.wait}"),
     )
     play(KEYED, [DROPPED, answered(500, "internal_error"), OK], hooks=hooks, clock=Chance(1.0))
-    assert seen == [
+    assert calls == [
         "1 sends POST order-0001",
         "1 waits 0.5",
         "2 sends POST order-0001",

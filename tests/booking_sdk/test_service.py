@@ -36,14 +36,14 @@ SENIOR = {"tier_id": "senior", "count": 1}
 ADA = {"name": "Ada Lovelace", "email": "ada@example.com", "phone": "+47 900 00 000"}
 
 
-def asked(departure: str, *, count: int = 2, **over: Any) -> dict[str, Any]:
+def booking_of(departure: str, *, count: int = 2, **over: Any) -> dict[str, Any]:
     """Return the arguments that book a number of adults."""
     lines = [{"tier_id": "adult", "count": count}]
     return {"departure_id": departure, "guests": lines, "customer": ADA, "payment": "pay_on_site", **over}
 
 
 def book(client: Any, departure: str, **over: Any) -> Booking:
-    booking: Booking = client.bookings.create(**asked(departure, **over))
+    booking: Booking = client.bookings.create(**booking_of(departure, **over))
     return booking
 
 
@@ -84,7 +84,7 @@ def stage(session_app: TestClient, world: World, runner: asyncio.Runner, monkeyp
         (ApiKeyInvalidError, 401, lambda client, _: client.with_options(api_key="svc_" + "x" * 40).me()),
         (BadRequestError, 400, lambda client, departure: book(client, departure, metadata={"no blanks": ""})),
         (BadRequestError, 400, lambda client, _: post(client, "bookings", [1], idempotency_key="order-0004")),
-        (IdempotencyKeyRequiredError, 400, lambda client, departure: post(client, "bookings", asked(departure))),
+        (IdempotencyKeyRequiredError, 400, lambda client, departure: post(client, "bookings", booking_of(departure))),
         (NotFoundError, 404, lambda client, _: client.departures.get(NOWHERE)),
         (NotFoundError, 404, lambda client, _: client.request("GET", "/api/v1/spaceships", cast_to=dict)),
         (APIStatusError, 405, lambda client, _: post(client, "me", {})),
@@ -164,10 +164,10 @@ def test_a_booking_is_quoted_held_created_and_found(stage: Stage) -> None:
     quote = client.bookings.quote(departure_id=departure, **party)
     hold = client.holds.create(departure_id=departure, guests=[ADULT, FAMILY], expires_in_seconds=60)
     assert client.holds.extend(hold.id, expires_in_seconds=120).expires_at > hold.expires_at
-    own: Any = {"note": "By the door", "external_reference": "A-1", "metadata": {"channel": "acme"}, "locale": "de-AT"}
-    sent = {**party, **own, "hold_id": hold.id, "external_reference_unique": True, "notify_staff": False}
+    over: Any = {"note": "By the door", "external_reference": "A-1", "metadata": {"channel": "acme"}, "locale": "de-AT"}
+    sent = {**party, **over, "hold_id": hold.id, "external_reference_unique": True, "notify_staff": False}
     booking = book(client, departure, **sent, send_confirmation_email=False)
-    assert {name: getattr(booking, name) for name in own} == own
+    assert {name: getattr(booking, name) for name in over} == over
     assert (booking.totals, meta(booking).created) == (quote.totals, True)
     assert client.bookings.get(booking.id) == booking
     assert client.holds.get(hold.id).booking_id == booking.id
@@ -199,8 +199,8 @@ def test_a_booking_is_changed_and_cancelled(stage: Stage) -> None:
     assert client.bookings.get(booking.id) == moved.booking
     assert client.bookings.change_party(booking.id, **party) == changed
     guest: Any = {"name": "Ada King", "email": "king@example.com", "phone": "1", "note": "Late"}
-    named = client.bookings.change_guest(booking.id, **guest)
-    assert named.customer.to_json() | {"note": named.note} == guest
+    renamed = client.bookings.change_guest(booking.id, **guest)
+    assert renamed.customer.to_json() | {"note": renamed.note} == guest
     assert client.bookings.check_in(booking.id).checked_in_at == stage.now
     assert client.bookings.check_in(booking.id, undo=True).checked_in_at is None
     assert client.bookings.no_show(booking.id).no_show_at == stage.now

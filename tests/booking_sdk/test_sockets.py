@@ -31,8 +31,8 @@ def served(backend: str, new_database_url: Callable[[str], str]) -> Iterator[tup
 
 @pytest.fixture
 def world(served: tuple[str, int]) -> Iterator[World]:
-    with new_world(served[0]) as made:
-        yield made
+    with new_world(served[0]) as world:
+        yield world
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def direct(served: tuple[str, int], world: World) -> Iterator[BookingClient]:
         yield client
 
 
-def asked(departure: str, number: int) -> dict[str, Any]:
+def booking_of(departure: str, number: int) -> dict[str, Any]:
     return {
         "departure_id": departure,
         "guests": [{"tier_id": "adult", "count": 1}],
@@ -78,7 +78,7 @@ def book_all(client: BookingClient, departure: str, count: int) -> Ledger:
         key = None
         for _ in range(TRIES):
             try:
-                booking = client.bookings.create(**asked(departure, number), idempotency_key=key)
+                booking = client.bookings.create(**booking_of(departure, number), idempotency_key=key)
             except APIError as error:
                 key = ledger.after(number, error)
                 if key is None:
@@ -101,7 +101,7 @@ async def book_all_async(client: AsyncBookingClient, departure: str, count: int)
             key = None
             for _ in range(TRIES):
                 try:
-                    booking = await swift.bookings.create(**asked(departure, number), idempotency_key=key)
+                    booking = await swift.bookings.create(**booking_of(departure, number), idempotency_key=key)
                 except APIError as error:
                     key = ledger.after(number, error)
                     if key is None:
@@ -139,13 +139,13 @@ def test_whatever_the_network_does_each_intention_is_one_booking_or_surely_none(
 @pytest.mark.one_database
 def test_paginator_during_writes_yields_exactly_the_existing_items(world: World, direct: BookingClient) -> None:
     departure = world.departure(world.experience(), seats=10_000)
-    before = [direct.bookings.create(**asked(departure, number)).id for number in range(60)]
-    seen = []
+    before = [direct.bookings.create(**booking_of(departure, number)).id for number in range(60)]
+    booking_ids = []
     for number, booking in enumerate(direct.bookings.iterate(page_size=5)):
-        seen.append(booking.id)
+        booking_ids.append(booking.id)
         if number % 3 == 0:
-            direct.bookings.create(**asked(departure, number))
-    assert seen == before[::-1]
+            direct.bookings.create(**booking_of(departure, number))
+    assert booking_ids == before[::-1]
     assert len(list(direct.bookings.iterate())) == 80
 
 
@@ -154,28 +154,28 @@ def test_a_stopped_and_resumed_follower_sees_every_event_once_in_order(world: Wo
     departure = world.departure(world.experience(), seats=10_000)
 
     def write(_: int) -> list[str]:
-        return [direct.bookings.create(**asked(departure, number)).id for number in range(12)]
+        return [direct.bookings.create(**booking_of(departure, number)).id for number in range(12)]
 
     booked: list[str] = []
     with ThreadPoolExecutor(8) as writers:
         writing = [writers.submit(write, number) for number in range(8)]
-        seen, checkpoint, stops = [], None, 0
-        while len(seen) < 1 + 2 * 8 * 12:
+        events, checkpoint, stops = [], None, 0
+        while len(events) < 1 + 2 * 8 * 12:
             feed = direct.events.follow(after=checkpoint, poll=0)
             for event in feed:
-                seen.append(event)
+                events.append(event)
                 checkpoint = feed.checkpoint
-                if len(seen) % 9 == 0 or len(seen) == 1 + 2 * 8 * 12:
+                if len(events) % 9 == 0 or len(events) == 1 + 2 * 8 * 12:
                     stops += 1
                     break
-        booked = [booking for done in writing for booking in done.result()]
+        booked = [booking for future in writing for booking in future.result()]
     assert stops >= 20
-    assert [event.sequence for event in seen] == list(range(1, len(seen) + 1))
-    confirmed = Counter(event.data.object.id for event in seen if isinstance(event, BookingConfirmed))
+    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+    confirmed = Counter(event.data.object.id for event in events if isinstance(event, BookingConfirmed))
     assert confirmed == Counter(booked)
 
 
 def test_threads_can_share_a_client(world: World, direct: BookingClient) -> None:
     departure = world.departure(world.experience(), seats=10_000)
-    made = together(*[lambda: direct.bookings.create(**asked(departure, 1)).id] * AT_ONCE)
-    assert len(set(made)) == AT_ONCE
+    booking_ids = together(*[lambda: direct.bookings.create(**booking_of(departure, 1)).id] * AT_ONCE)
+    assert len(set(booking_ids)) == AT_ONCE

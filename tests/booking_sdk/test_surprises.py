@@ -107,8 +107,8 @@ def test_the_names_that_an_editor_completes_are_those_of_the_enums() -> None:
     ids=lambda value: None if isinstance(value, str) else getattr(value, "__name__", type(value).__name__),
 )
 def test_a_wrong_kind_of_http_client_is_refused_at_once(kind: Any, right: str, wrong: Any) -> None:
-    named = rf"{right} for {kind.__name__}, .*not {type(wrong).__name__}" if right else ""
-    with pytest.raises(TypeError, match=rf"http_client must be an httpx\.{named}"):
+    pattern = rf"{right} for {kind.__name__}, .*not {type(wrong).__name__}" if right else ""
+    with pytest.raises(TypeError, match=rf"http_client must be an httpx\.{pattern}"):
         kind(KEY, base_url="https://a.test", http_client=wrong)
 
 
@@ -121,7 +121,7 @@ def test_hooks_are_not_awaited_and_say_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: make_booking(bookng_number=7), "Booking has no field bookng_number; did you mean booking_number?"),
         (lambda: make_booking(customer={"nmae": "Ada"}), "Guest has no field customer.nmae"),
@@ -138,10 +138,10 @@ def test_hooks_are_not_awaited_and_say_so() -> None:
         "created event",
     ],
 )  # fmt: skip
-def test_a_field_that_is_not_there_is_refused_where_things_are_made(make: Any, said: str) -> None:
+def test_a_field_that_is_not_there_is_refused_where_things_are_made(make: Any, message: str) -> None:
     with pytest.raises(TypeError) as caught:
         make()
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)
 
 
 # Windows
@@ -160,12 +160,12 @@ def test_bookings_of_a_wide_window_are_requested_in_several(order: str, wire: Wi
     client = service.client()
     walk = client.bookings.iterate(departure_from=first, departure_to=last, order=order, status="confirmed")
     assert [one.id for one in walk] == ["a", "b", "c", "d"]
-    asked = [dict(request.url.params) for request in service.requests]
+    queries = [dict(request.url.params) for request in service.requests]
     split = [("2026-01-01", "2026-04-03"), ("2026-04-04", "2026-07-05"), ("2026-07-06", "2026-09-08")]
     split = split if order == "asc" else split[::-1]
-    assert [(query["departure_from"], query["departure_to"]) for query in asked] == [split[0], *split]
-    assert {query["status"] for query in asked} == {"confirmed"}
-    assert [query.get("starting_after") for query in asked] == [None, "c1", None, None]
+    assert [(query["departure_from"], query["departure_to"]) for query in queries] == [split[0], *split]
+    assert {query["status"] for query in queries} == {"confirmed"}
+    assert [query.get("starting_after") for query in queries] == [None, "c1", None, None]
 
 
 def test_paginator_over_windows_resumes_at_its_cursor() -> None:
@@ -180,9 +180,9 @@ def test_paginator_over_windows_resumes_at_its_cursor() -> None:
     assert everything == ["1", "2", "100", "101", "102", "200"]
     for count in range(1, 6):
         walk = client.bookings.iterate(**window)
-        done = [one.note for one in walk.take(count)]
+        notes = [one.note for one in walk.take(count)]
         rest = [one.note for one in client.bookings.iterate(**window, starting_after=walk.cursor)]
-        assert [*done[:-1], *rest] == everything
+        assert [*notes[:-1], *rest] == everything
     with pytest.raises(ValueError, match="starting_after"):
         client.bookings.iterate(**window, starting_after="c1")
     with pytest.raises(ValueError, match="departure_to is before"):
@@ -208,7 +208,7 @@ def test_no_error_obeys_a_terminal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("location", "named"),
+    ("location", "target"),
     [
         ("https://www.example.com/booking/?key=hush#hush", "https://www.example.com/booking/"),
         ("https://ada:hush@example.com/x", "https://example.com/x"),
@@ -216,11 +216,11 @@ def test_no_error_obeys_a_terminal() -> None:
         ("//a.example.com", "//a.example.com"),
     ],
 )
-def test_a_redirect_names_where_it_leads(location: str, named: str) -> None:
+def test_a_redirect_names_where_it_leads(location: str, target: str) -> None:
     error = play(me, [answered(308, None, location=location)]).error
     assert isinstance(error, APIStatusError)
-    assert error.location == named
-    assert f"a redirect to {named}, which is not followed; is the base URL right?" in str(error)
+    assert error.location == target
+    assert f"a redirect to {target}, which is not followed; is the base URL right?" in str(error)
     assert "hush" not in str(error)
 
 

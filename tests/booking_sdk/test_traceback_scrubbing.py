@@ -43,18 +43,18 @@ HEADERS = {"X-Token": "HUSH"}
 
 def reported(error: BaseException) -> list[str]:
     """Return the variables that a reporter records of an exception and its causes, except the frames of this file."""
-    shown, pending, seen = [], [error], set()
+    lines, pending, visited = [], [error], set()
     while pending:
         one = pending.pop()
-        if one is None or id(one) in seen:
+        if one is None or id(one) in visited:
             continue
-        seen.add(id(one))
+        visited.add(id(one))
         stack = traceback.TracebackException.from_exception(one, capture_locals=True).stack
         frames = [frame for frame in stack if frame.filename != __file__ and "/sdk_support/" not in frame.filename]
-        shown += [f"{f.filename}:{f.name}: {name}={value}" for f in frames for name, value in (f.locals or {}).items()]
-        shown += [f"{type(one).__name__}: {one!s} {one!r}", *getattr(one, "__notes__", ())]
+        lines += [f"{f.filename}:{f.name}: {name}={value}" for f in frames for name, value in (f.locals or {}).items()]
+        lines += [f"{type(one).__name__}: {one!s} {one!r}", *getattr(one, "__notes__", ())]
         pending += [one.__cause__, one.__context__]
-    return shown
+    return lines
 
 
 def failed(call: Callable[[], object]) -> BaseException:
@@ -136,8 +136,8 @@ def broken(_: httpx.Request) -> httpx.Response:
 @pytest.mark.parametrize("call", CALLS)
 def test_foreign_exception_shows_nothing_secret(call: str, flavour: str, secretive: ClientOf) -> None:
     # Not respx: the test inspects the frames of a transport.
-    theirs = (httpx.Client if flavour == "sync" else httpx.AsyncClient)(transport=httpx.MockTransport(broken))
-    client = secretive("https://api.test", max_retries=0, http_client=theirs)
+    http_client = (httpx.Client if flavour == "sync" else httpx.AsyncClient)(transport=httpx.MockTransport(broken))
+    client = secretive("https://api.test", max_retries=0, http_client=http_client)
     error = failed(lambda: CALLS[call](client))
     assert isinstance(error, RuntimeError)
     assert_discreet(error)
@@ -147,16 +147,16 @@ def test_foreign_exception_shows_nothing_secret(call: str, flavour: str, secreti
 
 def test_a_cancelled_call_shows_nothing_secret() -> None:
     async def run() -> BaseException:
-        asked, loop = asyncio.Event(), asyncio.get_running_loop()
+        arrival, loop = asyncio.Event(), asyncio.get_running_loop()
 
         def unanswered(connection: socket.socket, _: bytes) -> None:
-            loop.call_soon_threadsafe(asked.set)
+            loop.call_soon_threadsafe(arrival.set)
             connection.recv(1)
 
         with scripted_server(unanswered) as url:
             async with AsyncBookingClient(KEY, base_url=url) as client:
                 task = asyncio.ensure_future(client.bookings.create(**ORDER))
-                await asked.wait()
+                await arrival.wait()
                 task.cancel()
                 error = await error_of(task)
         assert isinstance(error, asyncio.CancelledError)
@@ -199,9 +199,9 @@ def test_hooks_that_fail_show_nothing_secret(secretive: ClientOf, caplog: pytest
         hooks = Hooks(on_send=fail, on_response=fail, on_retry=fail)
         client = secretive(url, hooks=hooks, max_retries=1, retry=fail)
         assert_discreet(failed(lambda: client.bookings.create(**ORDER)))
-    kept = [record for record in caplog.records if record.exc_info]
-    assert len(kept) == 2 + 2 + 1 + 1
-    for record in kept:
+    records = [record for record in caplog.records if record.exc_info]
+    assert len(records) == 2 + 2 + 1 + 1
+    for record in records:
         assert record.exc_info
         assert record.exc_info[1]
         assert_discreet(record.exc_info[1])
@@ -240,7 +240,7 @@ def test_a_delivery_that_cannot_be_read_shows_nothing_secret(receive: str, body:
 
 @pytest.mark.parametrize("secrets", ["HUSH HUSH", [SECRET, ""], b"HUSH", ["HUSH", 7]])
 def test_a_secret_that_cannot_be_used_is_not_shown(secrets: Any) -> None:
-    for make in (Verifier, lambda given: verify(b"", {}, given)):
+    for make in (Verifier, lambda secret: verify(b"", {}, secret)):
         assert_discreet(failed(lambda make=make: make(secrets)))
 
 

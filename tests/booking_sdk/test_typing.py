@@ -65,12 +65,12 @@ def complaints(guides: list[Path], tmp_path_factory: pytest.TempPathFactory) -> 
     (folder / "mypy.ini").write_text(SETTINGS, encoding="utf-8")
     programs = [Path(str(integrator.__file__)), mistaken, NARROWING, *guides]
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "mypy.ini", "--cache-dir", "cache"]
-    done = subprocess.run([*command, *map(str, programs)], capture_output=True, text=True, cwd=folder, check=False)
-    assert done.stdout.splitlines()[-1].endswith("in 1 file (checked 6 source files)"), done.stdout + done.stderr
-    found: dict[str, list[str]] = {program.name: [] for program in programs}
-    for line in done.stdout.splitlines()[:-1]:
-        found[Path(line.partition(":")[0]).name].append(line)
-    return found
+    result = subprocess.run([*command, *map(str, programs)], capture_output=True, text=True, cwd=folder, check=False)
+    assert result.stdout.splitlines()[-1].endswith("in 1 file (checked 6 source files)"), result.stdout + result.stderr
+    complaints: dict[str, list[str]] = {program.name: [] for program in programs}
+    for line in result.stdout.splitlines()[:-1]:
+        complaints[Path(line.partition(":")[0]).name].append(line)
+    return complaints
 
 
 @pytest.mark.exhaustive
@@ -88,8 +88,8 @@ def test_kinds_of_events_are_those_of_the_service() -> None:
 @pytest.mark.exhaustive
 def test_a_mistake_of_an_integrators_is_found(complaints: dict[str, list[str]]) -> None:
     for number, code in enumerate(MISTAKES.values(), 3):
-        found = complaints["mistaken.py"]
-        assert any(f"mistaken.py:{number}: error" in line and f"[{code}]" in line for line in found), found
+        lines = complaints["mistaken.py"]
+        assert any(f"mistaken.py:{number}: error" in line and f"[{code}]" in line for line in lines), lines
 
 
 REVEALED = {
@@ -99,17 +99,17 @@ REVEALED = {
 }
 
 
-def assert_narrowed(found: dict[int, str]) -> None:
+def assert_narrowed(kinds: dict[int, str]) -> None:
     """Compare the types that a checker reveals with the comments of the sample, without module names."""
-    assert {number: re.sub(r"[\w.]+\.", "", kind) for number, kind in found.items()} == REVEALED
+    assert {number: re.sub(r"[\w.]+\.", "", kind) for number, kind in kinds.items()} == REVEALED
 
 
 @pytest.mark.exhaustive
 def test_mypy_narrows_events_by_their_type(complaints: dict[str, list[str]]) -> None:
     lines = complaints["narrowing.py"]
     assert [line for line in lines if ": note: " not in line] == []
-    found = [re.search(r":(\d+): note: Revealed type is \"(.*)\"", line) for line in lines]
-    assert_narrowed({int(one[1]): one[2] for one in found if one})
+    matches = [re.search(r":(\d+): note: Revealed type is \"(.*)\"", line) for line in lines]
+    assert_narrowed({int(one[1]): one[2] for one in matches if one})
 
 
 @pytest.fixture(scope="module")
@@ -119,13 +119,13 @@ def pyright(guides: list[Path]) -> dict[str, list[dict[str, Any]]]:
     environment = {**os.environ, "PATH": os.pathsep.join([str(BIN), os.environ.get("PATH", "")])}
     programs = [NARROWING, *guides]
     command = [str(BIN / "pyright"), "--outputjson", *map(str, programs)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=NARROWING.parent, env=environment, check=False)
-    report = json.loads(done.stdout)
+    result = subprocess.run(command, capture_output=True, text=True, cwd=NARROWING.parent, env=environment, check=False)
+    report = json.loads(result.stdout)
     assert report["summary"]["filesAnalyzed"] == len(programs)
-    found: dict[str, list[dict[str, Any]]] = {program.name: [] for program in programs}
+    messages: dict[str, list[dict[str, Any]]] = {program.name: [] for program in programs}
     for message in report["generalDiagnostics"]:
-        found[Path(message["file"]).name].append(message)
-    return found
+        messages[Path(message["file"]).name].append(message)
+    return messages
 
 
 @pytest.mark.exhaustive
@@ -136,10 +136,10 @@ def test_the_guides_pass_pyright(name: str, pyright: dict[str, list[dict[str, An
 
 @pytest.mark.exhaustive
 def test_pyright_narrows_events_by_their_type(pyright: dict[str, list[dict[str, Any]]]) -> None:
-    said = pyright[NARROWING.name]
-    assert [one for one in said if one["severity"] != "information"] == []
-    found = {one["range"]["start"]["line"] + 1: re.search(r'is "(.*)"', one["message"]) for one in said}
-    assert_narrowed({number: match[1] for number, match in found.items() if match})
+    messages = pyright[NARROWING.name]
+    assert [one for one in messages if one["severity"] != "information"] == []
+    matches = {one["range"]["start"]["line"] + 1: re.search(r'is "(.*)"', one["message"]) for one in messages}
+    assert_narrowed({number: match[1] for number, match in matches.items() if match})
 
 
 def test_an_integrators_program_runs() -> None:

@@ -46,8 +46,8 @@ def sell(client: BookingClient, order: int, departure: str) -> Booking | None:
             idempotency_key=idempotency_key("order", order),
         )
     except InsufficientCapacityError as error:
-        left: int = error.seats_available
-        print(left)
+        seats: int = error.seats_available
+        print(seats)
         return None
     except APIConnectionError as error:
         print(error.idempotency_key, error.maybe_executed, error.attempts, error.retryable)

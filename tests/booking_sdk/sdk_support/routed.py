@@ -48,30 +48,30 @@ class Clients:
         self.clock = ManualClock()
         self._flavour = flavour
         self._runner = runner
-        self._made: list[BookingClient | AsyncBookingClient] = []
+        self._clients: list[BookingClient | AsyncBookingClient] = []
 
     def __call__(self, **options: Any) -> Any:
         """Return a client. The async client has blocking methods, like the sync client."""
         kind = BookingClient if self._flavour == "sync" else AsyncBookingClient
         client = kind(**{"api_key": KEY, "base_url": URL, **options})
-        self._made.append(client)
+        self._clients.append(client)
         return blocking(on_clock(client, self.clock), self._runner)
 
     def close(self) -> None:
         """Close every client that was made."""
-        for client in self._made:
+        for client in self._clients:
             blocking(client, self._runner).close()
 
 
 def repeated(answers: Iterable[Answer]) -> Callable[[httpx.Request], httpx.Response]:
     """Return a side effect for a route: the responses in order, with the last one repeated."""
-    left = list(answers)
+    remaining = list(answers)
 
     def answer(request: httpx.Request) -> httpx.Response:
-        found = left.pop(0) if len(left) > 1 else left[0]
-        if isinstance(found, httpx.Response):
-            return httpx.Response(found.status_code, headers=found.headers.raw, content=found.content)
-        raise found(found.__name__, request=request)
+        following = remaining.pop(0) if len(remaining) > 1 else remaining[0]
+        if isinstance(following, httpx.Response):
+            return httpx.Response(following.status_code, headers=following.headers.raw, content=following.content)
+        raise following(following.__name__, request=request)
 
     return answer
 
