@@ -25,7 +25,7 @@ def test_a_start_opens_one_connection(shared_database_url: str, monkeypatch: pyt
     with closing(Database(shared_database_url)) as database:
         connect, opened = database.driver.connect, []
         monkeypatch.setattr(
-            database.driver, "connect", lambda *given, **named: opened.append(1) or connect(*given, **named)
+            database.driver, "connect", lambda *args, **options: opened.append(1) or connect(*args, **options)
         )
         monkeypatch.setattr("booking_server.app.Database", lambda url: database)
         create_app(settings)

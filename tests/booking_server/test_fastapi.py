@@ -54,18 +54,18 @@ def test_invalid_parameters_of_a_plain_operation_have_the_contracts_error_body(
 
 
 def test_middleware_sees_every_request(app: FastAPI) -> None:
-    seen: list[tuple[str, int]] = []
+    requests: list[tuple[str, int]] = []
 
     @app.middleware("http")
     async def record(request: Request, call_next: Any) -> Any:
         response = await call_next(request)
-        seen.append((request.url.path, response.status_code))
+        requests.append((request.url.path, response.status_code))
         response.headers["x-seen"] = "yes"
         return response
 
     with TestClient(app) as client:
         response = client.get("/api/v1/me")
-    assert seen == [("/api/v1/me", 401)]
+    assert requests == [("/api/v1/me", 401)]
     assert response.headers["x-seen"] == "yes"
     assert response.headers["x-request-id"]
 
@@ -88,7 +88,7 @@ def test_an_exception_handler_is_called(app: FastAPI) -> None:
 
     with TestClient(app) as client:
         answers = [client.get(path) for path in ("/tea", "/coffee")]
-    assert [(each.status_code, each.json()) for each in answers] == [
+    assert [(answer.status_code, answer.json()) for answer in answers] == [
         (418, {"short": "and stout"}),
         (402, {"detail": "Pay first."}),
     ]
@@ -166,9 +166,9 @@ def test_other_requests_are_answered_while_the_document_is_rendered(
 
 def test_a_dependency_is_overridden(app: FastAPI, client: TestClient, world: World) -> None:
     async def anyone() -> Caller:
-        found = world.database.read(lambda tx: keys.identify_many(tx, [key], world.installation)[0])
-        assert isinstance(found, Caller)
-        return found
+        caller = world.database.read(lambda tx: keys.identify_many(tx, [key], world.installation)[0])
+        assert isinstance(caller, Caller)
+        return caller
 
     key = world.key(Scope.BOOKINGS_READ)
     app.dependency_overrides[authorize] = anyone

@@ -30,6 +30,6 @@ def test_collections_are_rarer_and_skip_objects_loaded_before() -> None:
     loaded = ["loaded"]
     with interpreter.reduced_collection():
         assert gc.get_threshold() == (20_000, 11, 12)
-        assert not any(each is loaded for each in gc.get_objects())  # frozen, so never searched
+        assert not any(candidate is loaded for candidate in gc.get_objects())  # frozen, so never searched
     assert gc.get_threshold() == (701, 11, 12)
-    assert any(each is loaded for each in gc.get_objects())
+    assert any(candidate is loaded for candidate in gc.get_objects())

@@ -26,9 +26,9 @@ def departure(world: World) -> str:
 def cost(api: Api, statements: list[str]) -> Callable[..., int]:
     """Return a function that counts the statements of a request, which has to succeed."""
 
-    def count(act: Callable[..., Any], *arguments: Any, **named: Any) -> int:
+    def count(act: Callable[..., Any], *arguments: Any, **keywords: Any) -> int:
         statements.clear()
-        response = act(*arguments, **named)
+        response = act(*arguments, **keywords)
         assert response.status_code in (200, 201), response.text
         return len(statements)
 

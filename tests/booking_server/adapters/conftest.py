@@ -64,8 +64,8 @@ def receive(authority: "Authority") -> Iterator[Callable[..., Receiver]]:
         return started[-1]
 
     yield start
-    for each in started:
-        each.close()
+    for receiver in started:
+        receiver.close()
 
 
 # Names -----------------------------------------------------------------------------------------------------------
@@ -74,28 +74,28 @@ def receive(authority: "Authority") -> Iterator[Callable[..., Receiver]]:
 class Names:
     """A DNS resolver. A value is a list of addresses, an exception, or a function that returns either."""
 
-    def __init__(self, known: Mapping[str, Any]) -> None:
-        self.known = dict(known)
-        self.asked: list[str] = []
+    def __init__(self, addresses: Mapping[str, Any]) -> None:
+        self.addresses = dict(addresses)
+        self.look_ups: list[str] = []
 
     async def resolve(self, host: str) -> Sequence[str]:
-        found = self.resolve_now(host)
-        if isinstance(found, asyncio.Event):
-            await found.wait()
-        return found
+        answer = self.resolve_now(host)
+        if isinstance(answer, asyncio.Event):
+            await answer.wait()
+        return answer
 
     def resolve_now(self, host: str) -> Any:
-        self.asked.append(host)
-        found = self.known.get(host, [])
-        found = found() if callable(found) else found
-        if isinstance(found, Exception):
-            raise found
-        return found
+        self.look_ups.append(host)
+        answer = self.addresses.get(host, [])
+        answer = answer() if callable(answer) else answer
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 @pytest.fixture
 def names() -> Callable[..., Names]:
-    return lambda **known: Names({name.replace("_", "."): found for name, found in known.items()})
+    return lambda **addresses: Names({name.replace("_", "."): answer for name, answer in addresses.items()})
 
 
 # Sending ---------------------------------------------------------------------------------------------------------
@@ -217,21 +217,21 @@ class Canaries:
         return not select.select(self._listeners, [], [], 0)[0]
 
     def close(self) -> None:
-        for each in self._listeners:
-            each.close()
+        for listener in self._listeners:
+            listener.close()
 
 
 @pytest.fixture
 def canaries() -> Iterator[Callable[..., Canaries]]:
-    made: list[Canaries] = []
+    instances: list[Canaries] = []
 
     def make(*addresses: str) -> Canaries:
-        made.append(Canaries(addresses or ("127.0.0.2", "::1")))
-        return made[-1]
+        instances.append(Canaries(addresses or ("127.0.0.2", "::1")))
+        return instances[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for instance in instances:
+        instance.close()
 
 
 _watchers: list[list[str]] = []
@@ -247,10 +247,10 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
 def connected_to(request: pytest.FixtureRequest) -> Iterator[list[str]]:
     """Record every address that this process connects to during the test."""
     _install_audit()
-    seen: list[str] = []
-    _watchers.append(seen)
-    yield seen
-    _watchers.remove(seen)
+    addresses: list[str] = []
+    _watchers.append(addresses)
+    yield addresses
+    _watchers.remove(addresses)
 
 
 _installed = threading.Lock()
@@ -278,22 +278,22 @@ class Authority:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._key_id = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
-        self._made = 0
+        self._count = 0
         self.file = folder / "authority.pem"
-        made = (
+        certificate = (
             self._builder("Authority", "Authority", self._key.public_key(), -_DAY, 30 * _DAY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(x509.KeyUsage(True, False, False, False, False, True, True, False, False), critical=True)
             .add_extension(self._key_id, critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        self.file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+        self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     @staticmethod
     def _builder(subject: str, issuer: str, key: Any, since: Any, until: Any) -> x509.CertificateBuilder:
-        made = x509.CertificateBuilder().subject_name(_name(subject)).issuer_name(_name(issuer)).public_key(key)
-        made = made.serial_number(x509.random_serial_number())
-        return made.not_valid_before(_NOW + since).not_valid_after(_NOW + until)
+        builder = x509.CertificateBuilder().subject_name(_name(subject)).issuer_name(_name(issuer)).public_key(key)
+        builder = builder.serial_number(x509.random_serial_number())
+        return builder.not_valid_before(_NOW + since).not_valid_after(_NOW + until)
 
     @staticmethod
     def _signer_id(key: Any) -> x509.AuthorityKeyIdentifier:
@@ -308,17 +308,17 @@ class Authority:
             x509.IPAddress(ipaddress.ip_address(name)) if name[0].isdecimal() else x509.DNSName(name) for name in names
         ]
         issuer, signer = ("Server", key) if self_signed else ("Authority", self._key)
-        made = (
+        certificate = (
             self._builder("Server", issuer, key.public_key(), since, until)
             .add_extension(x509.SubjectAlternativeName(subjects), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(self._signer_id(key if self_signed else self._key), critical=False)
             .sign(signer, hashes.SHA256())
         )
-        self._made += 1
-        file = self._folder / f"server-{self._made}.pem"
+        self._count += 1
+        file = self._folder / f"server-{self._count}.pem"
         file.write_bytes(
-            made.public_bytes(serialization.Encoding.PEM)
+            certificate.public_bytes(serialization.Encoding.PEM)
             + key.private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
             )

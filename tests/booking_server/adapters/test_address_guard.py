@@ -69,7 +69,7 @@ def text_v6(value: int) -> str:
     return socket.inet_ntop(socket.AF_INET6, value.to_bytes(16, "big"))
 
 
-DENIED_NUMBERS, ALLOWED_NUMBERS = ([(number(a), number(z)) for a, z in each] for each in (DENIED_V4, ALLOWED_V6))
+DENIED_NUMBERS, ALLOWED_NUMBERS = ([(number(a), number(z)) for a, z in ranges] for ranges in (DENIED_V4, ALLOWED_V6))
 
 
 def expected_v4(value: int) -> bool:
@@ -182,7 +182,7 @@ def test_any_text_is_a_target_or_an_error(text: str) -> None:
 PUBLIC = "93.184.215.14"
 PUBLIC_V6 = "2606:2800:21f:cb07:6820:80da:af6b:8b2c"
 
-OWN = ["booking.example", "BOOKING.example."]
+SERVICE_HOSTS = ["booking.example", "BOOKING.example."]
 PUBLIC_HOSTS = [
     *(f"{first}.{second}.8.8" for first in (1, 9, 11, 126, 128, 169, 172, 191, 192, 203, 223) for second in (1, 33)),
     *("172.15.255.255", "172.32.0.1", "192.167.255.255", "192.169.0.1", "169.253.255.255", "169.255.0.1"),
@@ -196,13 +196,13 @@ PUBLIC_HOSTS = [
 
 @pytest.fixture
 def guard(names: Callable[..., Any]) -> AddressGuard:
-    known = {host.strip("[]"): [PUBLIC] for host in [*PUBLIC_HOSTS, *PRIVATE_NAMES, *OWN]}
+    addresses = {host.strip("[]"): [PUBLIC] for host in [*PUBLIC_HOSTS, *PRIVATE_NAMES, *SERVICE_HOSTS]}
     resolver = names()
-    resolver.known = {**known, "localhost": ["127.0.0.1"]}
+    resolver.addresses = {**addresses, "localhost": ["127.0.0.1"]}
     return AddressGuard(Settings(public_url="https://booking.example"), resolver)
 
 
-@pytest.mark.parametrize("host", [*PRIVATE_HOSTS, *OWN])
+@pytest.mark.parametrize("host", [*PRIVATE_HOSTS, *SERVICE_HOSTS])
 def test_a_host_of_a_private_network_is_not_public(guard: AddressGuard, host: str) -> None:
     for url in (f"https://{host}/", f"https://{host}:8443/hook?a=b"):
         assert guard.is_public_url(url) is False
@@ -213,8 +213,8 @@ def test_a_host_of_a_private_network_is_not_public(guard: AddressGuard, host: st
 @pytest.mark.parametrize("host", PUBLIC_HOSTS)
 def test_a_public_host_is_public(guard: AddressGuard, host: str) -> None:
     assert guard.is_public_url(f"https://{host}/") is True
-    target, found = asyncio.run(guard.resolve(f"https://{host}/"))
-    assert found == [target.address or PUBLIC]
+    target, addresses = asyncio.run(guard.resolve(f"https://{host}/"))
+    assert addresses == [target.address or PUBLIC]
 
 
 @pytest.mark.parametrize("port", [22, 80, 444, 1023, 6379])
@@ -226,7 +226,7 @@ def test_a_forbidden_port_is_refused_without_dns(names: Callable[..., Any], port
         assert not guard.is_public_url(f"https://{host}:{port}/")
         with pytest.raises(BlockedAddress):
             asyncio.run(guard.resolve(f"https://{host}:{port}/"))
-    assert resolver.asked == []
+    assert resolver.look_ups == []
 
 
 def test_a_port_of_this_service_on_an_allowed_address_is_refused(names: Callable[..., Any]) -> None:
@@ -237,19 +237,19 @@ def test_a_port_of_this_service_on_an_allowed_address_is_refused(names: Callable
 
 
 def test_fifty_public_addresses_are_public(names: Callable[..., Any]) -> None:
-    found = [PUBLIC_V6, *(f"8.8.{i}.8" for i in range(49))]
-    guard = AddressGuard(Settings(), names(hooks_example=found))
+    addresses = [PUBLIC_V6, *(f"8.8.{i}.8" for i in range(49))]
+    guard = AddressGuard(Settings(), names(hooks_example=addresses))
     assert guard.is_public_url("https://hooks.example/")
-    assert asyncio.run(guard.resolve("https://hooks.example/"))[1] == found
+    assert asyncio.run(guard.resolve("https://hooks.example/"))[1] == addresses
 
 
 @pytest.mark.parametrize(
-    "found",
+    "answer",
     [[], socket.gaierror(socket.EAI_NONAME, "no"), TimeoutError()],
     ids=["no address", "no name", "no answer"],
 )
-def test_a_name_without_an_address_may_be_registered_but_not_called(names: Callable[..., Any], found: Any) -> None:
-    guard = AddressGuard(Settings(), names(hooks_example=found))
+def test_a_name_without_an_address_may_be_registered_but_not_called(names: Callable[..., Any], answer: Any) -> None:
+    guard = AddressGuard(Settings(), names(hooks_example=answer))
     assert guard.is_public_url("https://hooks.example/")
     with pytest.raises(NoAddress):
         asyncio.run(guard.resolve("https://hooks.example/"))
@@ -294,11 +294,11 @@ class Lookups:
     """A replacement for getaddrinfo that blocks names that begin with "slow"."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.look_ups: list[str] = []
         self.free = threading.Event()
 
     def __call__(self, host: str, port: object, **options: object) -> list[Any]:
-        self.asked.append(host)
+        self.look_ups.append(host)
         if host.startswith("slow"):
             self.free.wait(timeout=30)
         if host.startswith("none"):
@@ -309,9 +309,9 @@ class Lookups:
 
 @pytest.fixture
 def lookups(monkeypatch: pytest.MonkeyPatch) -> Lookups:
-    made = Lookups()
-    monkeypatch.setattr(address_guard.socket, "getaddrinfo", made)
-    return made
+    lookups = Lookups()
+    monkeypatch.setattr(address_guard.socket, "getaddrinfo", lookups)
+    return lookups
 
 
 def test_the_resolver_returns_each_address_once(lookups: Lookups) -> None:
@@ -319,7 +319,7 @@ def test_the_resolver_returns_each_address_once(lookups: Lookups) -> None:
     assert resolver.resolve_now("a.example") == [PUBLIC, PUBLIC_V6]
     assert asyncio.run(resolver.resolve("a.example")) == [PUBLIC, PUBLIC_V6]
     assert resolver.resolve_now("none.example") == []
-    assert lookups.asked == ["a.example", "a.example", "none.example"]
+    assert lookups.look_ups == ["a.example", "a.example", "none.example"]
 
 
 def test_a_slow_name_uses_one_thread_and_delays_no_other(lookups: Lookups, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,7 +329,7 @@ def test_a_slow_name_uses_one_thread_and_delays_no_other(lookups: Lookups, monke
     async def scene() -> None:
         waiting = [asyncio.create_task(resolver.resolve("slow.example")) for _ in range(100)]
         assert await resolver.resolve("a.example")
-        assert lookups.asked.count("slow.example") == 1
+        assert lookups.look_ups.count("slow.example") == 1
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await resolver.resolve("slow.example")
@@ -337,12 +337,12 @@ def test_a_slow_name_uses_one_thread_and_delays_no_other(lookups: Lookups, monke
             resolver.resolve_now("slow.example")
         waiting[0].cancel()
         lookups.free.set()
-        found = await asyncio.gather(*waiting, return_exceptions=True)
-        assert isinstance(found[0], asyncio.CancelledError)
-        assert found[1:] == [[PUBLIC, PUBLIC_V6]] * 99
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(results[0], asyncio.CancelledError)
+        assert results[1:] == [[PUBLIC, PUBLIC_V6]] * 99
 
     asyncio.run(scene())
-    assert lookups.asked.count("slow.example") == 1
+    assert lookups.look_ups.count("slow.example") == 1
 
 
 def test_a_name_is_looked_up_again_after_a_thread_could_not_start(

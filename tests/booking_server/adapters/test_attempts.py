@@ -17,7 +17,7 @@ from booking_server.worker.process import Worker
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 EVENTS = 60
-KEPT = 0.6
+STAYS_OPEN = 0.6
 """The number of requests that a receiver answers on a connection that stays open."""
 
 
@@ -61,7 +61,7 @@ def faulty(seed: int) -> Callable[[Any], None]:
         return False
 
     def handle(call: Any) -> None:
-        while rng.random() < KEPT:
+        while rng.random() < STAYS_OPEN:
             if not call.read():
                 return
             call.send(OK)
@@ -87,8 +87,8 @@ def settle(hooks: Hooks, settings: Any) -> None:
 
 
 def attempt_ids(requests: list[bytes]) -> list[str]:
-    found = [re.search(rb"Svc-Delivery-Id: (\S+)\r\n", request) for request in requests]
-    return [match[1].decode() for match in found if match]
+    matches = [re.search(rb"Svc-Delivery-Id: (\S+)\r\n", request) for request in requests]
+    return [match[1].decode() for match in matches if match]
 
 
 @pytest.mark.exhaustive(but="sqlite-http]")
@@ -105,12 +105,12 @@ def test_each_request_to_a_faulty_receiver_is_its_own_attempt(
     deliveries = {row["id"]: row for row in hooks.deliveries()}
     assert {row["status"] for row in deliveries.values()} <= {"succeeded", "dead"}
     for endpoint, receiver in endpoints.items():
-        seen = attempt_ids(receiver.requests)
-        assert len(seen) == len(receiver.requests) >= EVENTS
-        assert set(Counter(seen).values()) == {1}
-        assert {deliveries[rows[each]["delivery_id"]]["endpoint_id"] for each in seen} == {endpoint}
+        attempts = attempt_ids(receiver.requests)
+        assert len(attempts) == len(receiver.requests) >= EVENTS
+        assert set(Counter(attempts).values()) == {1}
+        assert {deliveries[rows[attempt]["delivery_id"]]["endpoint_id"] for attempt in attempts} == {endpoint}
         logged = {id_ for id_, row in rows.items() if deliveries[row["delivery_id"]]["endpoint_id"] == endpoint}
-        never_read = logged - set(seen)
+        never_read = logged - set(attempts)
         assert {rows[id_]["error"] for id_ in never_read} <= {"protocol_error"}
     assert receivers[0].connections < len(receivers[0].requests), "some connections were kept"
     assert {row["error"] for row in rows.values()} == {None, "http_status", "protocol_error"}
@@ -118,13 +118,13 @@ def test_each_request_to_a_faulty_receiver_is_its_own_attempt(
 
 @pytest.mark.parametrize("status", [200, 500])
 def test_the_response_of_a_receiver_is_in_the_log(hooks: Hooks, settings: Any, receive: Any, status: int) -> None:
-    said, excerpt = b"a\0b\x07\xff\xfe" + "🛶".encode() * 2000, "a\ufffdb\ufffd\ufffd\ufffd" + "🛶" * 1018
+    body, excerpt = b"a\0b\x07\xff\xfe" + "🛶".encode() * 2000, "a\ufffdb\ufffd\ufffd\ufffd" + "🛶" * 1018
 
     def handle(call: Any) -> None:
         call.read()
-        call.send(b"HTTP/1.1 %d Said\r\nContent-Length: %d\r\n\r\n" % (status, len(said)))
+        call.send(b"HTTP/1.1 %d Said\r\nContent-Length: %d\r\n\r\n" % (status, len(body)))
         call.receiver.closing.wait(0.01)
-        call.send(said)
+        call.send(body)
 
     hooks.endpoint(url=receive(handle).url())
     hooks.publish()

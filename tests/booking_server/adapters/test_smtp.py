@@ -52,7 +52,7 @@ def send(
         await hang_up()
         return results
 
-    return sorted((each.claimed.id[-1], each.outcome, each.error) for each in asyncio.run(run()))
+    return sorted((result.claimed.id[-1], result.outcome, result.error) for result in asyncio.run(run()))
 
 
 def report_to(results: list[MailResult]) -> MailReport:
@@ -64,8 +64,8 @@ def report_to(results: list[MailResult]) -> MailReport:
 
 def in_turn(*answers: str) -> Callable[[object], str]:
     """Return a server callback that gives these answers, then accepts."""
-    left = list(answers)
-    return lambda _: left.pop(0) if left else OK
+    remaining = list(answers)
+    return lambda _: remaining.pop(0) if remaining else OK
 
 
 def outcome(server: MailServer | str, **options: float) -> tuple[MailOutcome, str | None]:
@@ -86,7 +86,7 @@ def test_a_mail_arrives_as_it_was_written(server: MailServer) -> None:
 def test_mails_of_a_batch_share_one_connection(server: MailServer) -> None:
     mails = [a_mail(number) for number in range(10)]
     assert {result for _, result, _ in send(server, *mails)} == {MailOutcome.SENT}
-    assert sorted(received.raw for received in server.received) == sorted(each.message for each in mails)
+    assert sorted(received.raw for received in server.received) == sorted(mail.message for mail in mails)
     assert server.connections == 1
 
 
@@ -114,7 +114,7 @@ def test_a_mail_is_reported_before_the_next_mail_of_its_connection_starts(server
 def test_a_wrong_setting_makes_no_mail_fail(server: MailServer, url: str | None, sender: str) -> None:
     tried: list[MailResult] = []
     asyncio.run(SmtpMailer(SmtpServer.of(url or server.url), sender).send([a_mail()], report_to(tried)))
-    assert [(each.outcome, each.error) for each in tried] == [(MailOutcome.DELAYED, "connect failed: not a host name")]
+    assert [(mail.outcome, mail.error) for mail in tried] == [(MailOutcome.DELAYED, "connect failed: not a host name")]
 
 
 # Refused or delayed -----------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_a_batch_that_hangs_delays_no_other_batch(server: MailServer) -> None:
         await hang_up()
 
     asyncio.run(run())
-    assert [(each.claimed.id[-1], each.outcome) for each in results] == [("2", MailOutcome.SENT)]
+    assert [(result.claimed.id[-1], result.outcome) for result in results] == [("2", MailOutcome.SENT)]
 
 
 def test_a_mail_that_could_not_be_started_in_time_is_untried(
@@ -202,8 +202,8 @@ def test_a_mail_that_could_not_be_started_in_time_is_untried(
 
 
 def test_after_a_failed_connect_the_batch_makes_no_other_attempt(server: MailServer) -> None:
-    with MailServer() as gone:
-        url = gone.url
+    with MailServer() as stopped:
+        url = stopped.url
     results = send(url, *(a_mail(number) for number in range(9)))
     assert [(result, error) for _, result, error in results] == [(MailOutcome.DELAYED, "connect failed")] * 9
 
@@ -307,10 +307,10 @@ def keep(folder: Path | None, *mails: ClaimedMail) -> Sequence[MailResult]:
 def test_without_a_server_each_mail_becomes_one_file_that_sorts_by_time(tmp_path: Path) -> None:
     folder = tmp_path / "made" / "mail"
     mails = [a_mail(2), a_mail(1), a_mail(0)]
-    assert {each.outcome for each in keep(folder, *mails)} == {MailOutcome.PARKED}
+    assert {mail.outcome for mail in keep(folder, *mails)} == {MailOutcome.PARKED}
     keep(folder, *mails)
     files = sorted(folder.iterdir())
-    assert [file.read_bytes() for file in files] == [each.message for each in reversed(mails)]
+    assert [file.read_bytes() for file in files] == [mail.message for mail in reversed(mails)]
     assert {file.suffix for file in files} == {".eml"}
     assert files[0].name.startswith("20261121T120000.000000Z-booking_confirmation_mail-")
     assert message_from_bytes(files[0].read_bytes())["Subject"] == "x"

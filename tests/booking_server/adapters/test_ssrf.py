@@ -54,9 +54,9 @@ def test_no_notation_of_a_private_address_is_called(
     deliver: Deliver, settings: Any, names: Any, canaries: Any, connected_to: list[str], allow_http: bool
 ) -> None:
     canary = canaries("127.0.0.1", "127.0.0.2", "::1", "192.0.2.2", "fd00::2")
-    known = {name: ["127.0.0.1"] for name in ("localhost", "a.localhost", "x.internal", "x.local", "vm")}
+    addresses = {name: ["127.0.0.1"] for name in ("localhost", "a.localhost", "x.internal", "x.local", "vm")}
     resolver = names()
-    resolver.known = {**known, "metadata.google.internal": ["169.254.169.254"], "booking.example": [PUBLIC]}
+    resolver.addresses = {**addresses, "metadata.google.internal": ["169.254.169.254"], "booking.example": [PUBLIC]}
     scheme = "http" if allow_http else "https"
     urls = [f"{scheme}://{host}:{canary.port}/hook" for host in HOSTS]
     urls += [f"{scheme}://{host}/" for host in HOSTS]
@@ -83,11 +83,11 @@ def test_a_forbidden_url_is_not_called(
     assert not AddressGuard(settings(webhook_allow_http=False), resolver).is_public_url(url)
     assert shown(deliver(url, names=resolver, webhook_allow_http=False)) == BLOCKED
     assert connected_to == []
-    assert resolver.asked == []
+    assert resolver.look_ups == []
 
 
 @pytest.mark.parametrize(
-    "found",
+    "addresses",
     [
         ["127.0.0.2"],
         ["127.0.0.1", "127.0.0.2"],
@@ -99,14 +99,14 @@ def test_a_forbidden_url_is_not_called(
         ["127.2"],
         ["nonsense"],
     ],
-    ids=lambda found: f"{found[-1]} of {len(found)}",
+    ids=lambda addresses: f"{addresses[-1]} of {len(addresses)}",
 )
 def test_one_denied_address_denies_all(
-    deliver: Deliver, settings: Any, names: Any, canaries: Any, connected_to: list[str], found: list[str]
+    deliver: Deliver, settings: Any, names: Any, canaries: Any, connected_to: list[str], addresses: list[str]
 ) -> None:
     """Row S8; 127.0.0.1 represents a public address."""
     canary = canaries("127.0.0.1", "127.0.0.2", "::1")
-    resolver = names(good_example=found)
+    resolver = names(good_example=addresses)
     url = f"http://good.example:{canary.port}/"
     assert not AddressGuard(settings(), resolver).is_public_url(url)
     assert shown(deliver(url, names=resolver)) == BLOCKED
@@ -139,7 +139,7 @@ def test_a_name_that_moves_to_a_private_address_is_not_called(
     assert run(main()) == ([blocked, blocked, None] * 334)[:1000]
     assert canary.are_untouched
     assert set(connected_to) == {"127.0.0.1"}
-    assert len(resolver.asked) == 2000
+    assert len(resolver.look_ups) == 2000
     assert len(receiver.requests) == 333
 
 
@@ -152,7 +152,7 @@ def test_a_name_is_resolved_once_for_one_send(
     answers = iter([["127.0.0.1"]])
     resolver = names(good_example=lambda: next(answers, ["127.0.0.2"]))
     assert deliver(receiver.url("good.example"), names=resolver).error is None
-    assert resolver.asked == ["good.example"]
+    assert resolver.look_ups == ["good.example"]
     assert connected_to == ["127.0.0.1"]
     assert canary.are_untouched
 
@@ -172,7 +172,7 @@ def test_no_redirect_is_followed(
     receiver = receive(handle)
     places = ["http://169.254.169.254/latest/", "self", f"http://127.0.0.2:{canary.port}/", "//[::1]/", "/other", "a"]
     sent = deliver(*(receiver.url(path=f"/{place}") for place in places))
-    assert {shown(each) for each in sent} == {(status, None, AttemptError.REDIRECT)}
+    assert {shown(result) for result in sent} == {(status, None, AttemptError.REDIRECT)}
     assert len(receiver.requests) == len(places)
     assert set(connected_to) == {"127.0.0.1"}
     assert canary.are_untouched

@@ -39,9 +39,9 @@ def said(answered: RefundResult) -> tuple[RefundOutcome, str | None, str | None]
 def test_a_refund_carries_its_key_its_amount_and_its_name(ledger: Ledger, gateway: StripeGateway) -> None:
     assert said(gateway.refund(CLAIMED)) == (RefundOutcome.REFUNDED, "re_000001", None)
     assert ledger.keys() == [f"refund-{REFUND}"]
-    (made,) = ledger.refunds("pi_1")
-    assert (made["amount"], made["payment_intent"]) == (500, "pi_1")
-    assert made["metadata"] == {"refund_id": REFUND, "booking_id": BOOKING}
+    (refund,) = ledger.refunds("pi_1")
+    assert (refund["amount"], refund["payment_intent"]) == (500, "pi_1")
+    assert refund["metadata"] == {"refund_id": REFUND, "booking_id": BOOKING}
 
 
 def test_the_same_refund_twice_is_made_once(ledger: Ledger, gateway: StripeGateway) -> None:
@@ -88,7 +88,7 @@ def test_a_response_that_is_not_stripes_is_unknown(
 
 
 @pytest.mark.parametrize(
-    ("currency", "ours", "theirs"),
+    ("currency", "minor", "stripe_amount"),
     [
         ("NOK", 89_000, 89_000),
         ("JPY", 89_000, 89_000),
@@ -103,11 +103,11 @@ def test_a_response_that_is_not_stripes_is_unknown(
     ],
 )
 def test_an_amount_is_sent_in_stripes_unit_of_its_currency(
-    ledger: Ledger, gateway: StripeGateway, currency: str, ours: int, theirs: int
+    ledger: Ledger, gateway: StripeGateway, currency: str, minor: int, stripe_amount: int
 ) -> None:
-    ledger.charge("pi_1", theirs)
-    assert gateway.refund(replace(CLAIMED, amount_minor=ours, currency=currency)).outcome is RefundOutcome.REFUNDED
-    assert [refund["amount"] for refund in ledger.refunds("pi_1")] == [theirs]
+    ledger.charge("pi_1", stripe_amount)
+    assert gateway.refund(replace(CLAIMED, amount_minor=minor, currency=currency)).outcome is RefundOutcome.REFUNDED
+    assert [refund["amount"] for refund in ledger.refunds("pi_1")] == [stripe_amount]
 
 
 @pytest.mark.parametrize("claimed", [CLAIMED, LATE], ids=["first", "late"])
@@ -130,9 +130,9 @@ def test_a_deprecation_of_the_library_does_not_make_a_refund_unknown(
 ) -> None:
     to_dict = StripeObject.to_dict
 
-    def deprecated(*given: Any, **named: Any) -> Any:
+    def deprecated(*arguments: Any, **keywords: Any) -> Any:
         warnings.warn("to_dict is deprecated", DeprecationWarning, stacklevel=2)
-        return to_dict(*given, **named)
+        return to_dict(*arguments, **keywords)
 
     monkeypatch.setattr(StripeObject, "to_dict", deprecated)
     with pytest.warns(DeprecationWarning, match="to_dict is deprecated"):
@@ -236,8 +236,8 @@ def test_a_refusal_stored_for_the_old_key_does_not_apply_after_reopening(
     del ledger.refusals["pi_1"]
     assert gateway.refund(CLAIMED).outcome is RefundOutcome.REFUSED
     assert gateway.refund(AGAIN).outcome is RefundOutcome.REFUNDED
-    (made,) = ledger.refunds("pi_1")
-    assert made["metadata"] == {"refund_id": REFUND, "booking_id": BOOKING, "reopened": "1"}
+    (refund,) = ledger.refunds("pi_1")
+    assert refund["metadata"] == {"refund_id": REFUND, "booking_id": BOOKING, "reopened": "1"}
 
 
 def test_a_refund_that_was_made_before_reopening_is_found_and_not_repeated(
@@ -270,19 +270,19 @@ def test_a_refund_that_fails_again_is_refused_again(ledger: Ledger, gateway: Str
     assert len(ledger.refunds("pi_1")) == 1
 
 
-KNOWN = replace(AGAIN, elsewhere_minor=500)
-FOUND, MADE, PARTLY = "refunded_elsewhere", None, "partly_refunded_elsewhere"
+RECORDED = replace(AGAIN, elsewhere_minor=500)
+ELSEWHERE, PARTLY = "refunded_elsewhere", "partly_refunded_elsewhere"
 
 
 @pytest.mark.parametrize(
     ("claimed", "charged", "at_the_dashboard", "expected", "refunded"),
     [
-        (CLAIMED, 500, [500], (RefundOutcome.REFUNDED, "re_000001", FOUND), 500),
-        (AGAIN, 1_000, [500], (RefundOutcome.REFUNDED, "re_000001", FOUND), 500),
+        (CLAIMED, 500, [500], (RefundOutcome.REFUNDED, "re_000001", ELSEWHERE), 500),
+        (AGAIN, 1_000, [500], (RefundOutcome.REFUNDED, "re_000001", ELSEWHERE), 500),
         (AGAIN, 1_000, [100], (RefundOutcome.UNCLEAR, None, PARTLY), 100),
-        (KNOWN, 1_000, [500], (RefundOutcome.REFUNDED, "re_000002", MADE), 1_000),
-        (KNOWN, 1_500, [500, 100], (RefundOutcome.UNCLEAR, None, PARTLY), 600),
-        (KNOWN, 1_500, [500, 100, 400], (RefundOutcome.REFUNDED, "re_000003", FOUND), 1_000),
+        (RECORDED, 1_000, [500], (RefundOutcome.REFUNDED, "re_000002", None), 1_000),
+        (RECORDED, 1_500, [500, 100], (RefundOutcome.UNCLEAR, None, PARTLY), 600),
+        (RECORDED, 1_500, [500, 100, 400], (RefundOutcome.REFUNDED, "re_000003", ELSEWHERE), 1_000),
     ],
     ids=[
         "nothing is left",

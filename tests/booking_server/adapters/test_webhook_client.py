@@ -354,11 +354,11 @@ def test_decompression_bombs_use_less_than_20_mb(receive: Receive, authority: An
     if loop == "uvloop":  # asyncio alone takes 256 KiB for every TLS connection, bomb or not
         bombs.append(receive(after_head(HEAD, lambda call: call.pour(ZEROS)), "https"))
     script = [sys.executable, "-c", textwrap.dedent(BOMBED), loop, str(authority.file)]
-    done = subprocess.run(
-        [*script, *(each.url() for each in (ordinary, *bombs))], capture_output=True, text=True, timeout=60
+    result = subprocess.run(
+        [*script, *(receiver.url() for receiver in (ordinary, *bombs))], capture_output=True, text=True, timeout=60
     )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 20_000_000
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) < 20_000_000
 
 
 # W6 and W8: invalid HTTP, and other statuses --------------------------------------------------------------------------
@@ -501,11 +501,11 @@ def hooks(names: Any) -> Any:
 
 def test_the_right_certificate_is_accepted(deliver: Deliver, receive: Receive, authority: Any, hooks: Any) -> None:
     tls = authority.server("hooks.example")
-    asked: list[str | None] = []
-    tls.sni_callback = lambda connection, name, context: asked.append(name)
+    server_names: list[str | None] = []
+    tls.sni_callback = lambda connection, name, context: server_names.append(name)
     receiver = receive(tls=tls)
     assert outcome(deliver(receiver.url("hooks.example"), names=hooks)) == (200, None)
-    assert asked == ["hooks.example"]
+    assert server_names == ["hooks.example"]
     assert b"Host: hooks.example:%d\r\n" % receiver.port in receiver.requests[0]
 
 
@@ -653,14 +653,14 @@ def test_the_encoding_of_an_interim_response_does_not_apply_to_the_body(deliver:
 
 
 @pytest.mark.parametrize("status", [200, 299])
-@pytest.mark.parametrize(("said", "excerpt"), [(b"sold", "sold"), ("sold 🛶".encode()[:-1], "sold "), (b"", None)])
+@pytest.mark.parametrize(("body", "excerpt"), [(b"sold", "sold"), ("sold 🛶".encode()[:-1], "sold "), (b"", None)])
 def test_an_endless_body_is_cut_shortly_after_a_2xx_head(
-    deliver: Deliver, receive: Receive, monkeypatch: pytest.MonkeyPatch, status: int, said: bytes, excerpt: str | None
+    deliver: Deliver, receive: Receive, monkeypatch: pytest.MonkeyPatch, status: int, body: bytes, excerpt: str | None
 ) -> None:
     """The attempt has succeeded; neither the slot nor the next event waits for the deadline."""
     monkeypatch.setattr(connections, "BODY_S", 0.05)
     head = b"HTTP/1.1 %d Said\r\nContent-Length: 100\r\n\r\n" % status
-    receiver = receive(after_head(head + said, lambda call: call.wait_until_left()))
+    receiver = receive(after_head(head + body, lambda call: call.wait_until_left()))
     sent = deliver(receiver.url(), webhook_deadline_s=3600.0)
     assert (sent.status, sent.excerpt) == (status, excerpt)
     assert 50 <= sent.duration_ms < LATE_S * 1000
@@ -691,10 +691,10 @@ def answering(*answers: bytes) -> Callable[[Any], None]:
     """Respond to the requests of a connection in order, then close without a response."""
 
     def handle(call: Any) -> None:
-        for each in answers:
+        for answer in answers:
             if not call.read():
                 return
-            call.send(each)
+            call.send(answer)
 
     return handle
 
@@ -711,7 +711,7 @@ def test_cookies_are_not_sent_back(deliver: Deliver, receive: Receive) -> None:
 def test_a_connection_is_reused(deliver: Deliver, receive: Receive, scheme: str) -> None:
     receiver = receive(scheme=scheme)
     sent = deliver(*(receiver.url(path=f"/{i}") for i in range(20)))
-    assert {outcome(each) for each in sent} == {(200, None)}
+    assert {outcome(result) for result in sent} == {(200, None)}
     assert receiver.connections == 1
     assert [request.split()[1] for request in receiver.requests] == [b"/%d" % i for i in range(20)]
 
@@ -731,7 +731,7 @@ def test_a_connection_is_reused(deliver: Deliver, receive: Receive, scheme: str)
 )
 def test_a_connection_that_is_not_idle_is_not_reused(deliver: Deliver, receive: Receive, answered: bytes) -> None:
     receiver = receive(answering(answered, OK))
-    assert [outcome(each)[1] for each in deliver(receiver.url(), receiver.url())] == [None, None]
+    assert [outcome(result)[1] for result in deliver(receiver.url(), receiver.url())] == [None, None]
     assert receiver.connections == 2
 
 
@@ -753,8 +753,8 @@ def test_unsolicited_bytes_never_answer_the_next_request(
     async def act(sender: WebhookSender) -> None:
         assert (await sender.send(receiver.url(), [], b"1")).error is None
         sent_unasked.set()
-        left = await asyncio.to_thread(receiver.endings.acquire, timeout=30)
-        assert left, "the sender has closed the connection"
+        has_ended = await asyncio.to_thread(receiver.endings.acquire, timeout=30)
+        assert has_ended, "the sender has closed the connection"
         assert (await sender.send(receiver.url(), [], b"2")).error is None
         assert receiver.connections == 2
 
@@ -769,7 +769,7 @@ def test_a_connection_is_used_only_for_an_address_that_was_just_checked(
     moving = names(hooks_example=lambda: next(answers))
     allowed = ("127.0.0.1/32", "127.0.0.3/32")
     sent = deliver(*[receiver.url("hooks.example")] * 5, names=moving, webhook_allow_cidrs=allowed)
-    assert [each.error for each in sent] == [
+    assert [result.error for result in sent] == [
         None,
         None,
         AttemptError.CONNECT_FAILED,
@@ -803,7 +803,7 @@ def test_concurrent_requests_have_connections_of_their_own(with_sender: Any, rec
     async def act(sender: WebhookSender) -> list[Sent]:
         return await asyncio.gather(*(sender.send(receiver.url(), [], b"%d" % i) for i in range(8)))
 
-    assert {each.error for each in with_sender(act)} == {None}
+    assert {result.error for result in with_sender(act)} == {None}
     assert sorted(receiver.bodies) == [b"%d" % i for i in range(8)]
 
 
@@ -842,7 +842,7 @@ def test_a_request_lost_on_a_reused_connection_fails_and_is_not_repeated(
     receiver = receive(handle, scheme)
     sent = deliver(*(receiver.url(path=f"/{number}") for number in range(4)), body=bytes(100_000))
     lost = (None, AttemptError.PROTOCOL_ERROR)
-    assert [outcome(each) for each in sent] == [(200, None), lost, (200, None), (200, None)]
+    assert [outcome(result) for result in sent] == [(200, None), lost, (200, None), (200, None)]
     assert [request.split()[1] for request in receiver.requests] == [b"/0", b"/1", b"/2", b"/3"]
     assert [b"Connection: close" in request for request in receiver.requests] == [False, False, True, True]
     assert receiver.connections == 3
@@ -878,14 +878,14 @@ def test_a_connection_with_an_unread_end_of_stream_is_not_reused(
     receiver = receive(handle, scheme)
 
     async def act(sender: WebhookSender) -> list[Sent]:
-        found = []
+        results = []
         for _ in range(3):
-            found.append(await sender.send(receiver.url(), [], b"{}"))
+            results.append(await sender.send(receiver.url(), [], b"{}"))
             answered.release()
             assert receiver.endings.acquire(timeout=30)  # which keeps the loop from looking
-        return found
+        return results
 
-    assert [outcome(each) for each in with_sender(act)] == [(200, None)] * 3
+    assert [outcome(result) for result in with_sender(act)] == [(200, None)] * 3
     assert len(receiver.requests) == receiver.connections == 3
     assert not any(b"Connection: close" in request for request in receiver.requests)
 
@@ -920,13 +920,13 @@ def test_a_silent_reused_connection_costs_one_attempt(
     monkeypatch.setattr(connections, "IDLE_S", 3600.0)
     receiver = receive(handle)
     sent = deliver(*[receiver.url()] * 3, webhook_deadline_s=2.0)
-    assert [each.error for each in sent] == [None, AttemptError.TIMEOUT, None]
+    assert [result.error for result in sent] == [None, AttemptError.TIMEOUT, None]
     assert b"Connection: close" in receiver.requests[-1]
 
 
 def test_a_request_with_a_partial_response_is_not_repeated(deliver: Deliver, receive: Receive) -> None:
     receiver = receive(answering(OK, b"HTTP/1.1 20"))
-    assert [each.error for each in deliver(*[receiver.url()] * 2)] == [None, AttemptError.PROTOCOL_ERROR]
+    assert [result.error for result in deliver(*[receiver.url()] * 2)] == [None, AttemptError.PROTOCOL_ERROR]
     assert len(receiver.requests) == 2
 
 
@@ -996,9 +996,9 @@ def test_fifty_hanging_receivers_delay_no_other(with_sender: Any, receive: Recei
         hung = [asyncio.create_task(sender.send(hanging.url(), [], b"{}")) for _ in range(50)]
         for _ in range(50):
             assert (await sender.send(healthy.url(), [], b"{}")).error is None
-        assert not any(each.done() for each in hung), "no other had to wait for one of them to end"
-        for each in hung:
-            each.cancel()
+        assert not any(task.done() for task in hung), "no other had to wait for one of them to end"
+        for task in hung:
+            task.cancel()
         await asyncio.gather(*hung, return_exceptions=True)
 
     with_sender(act, webhook_deadline_s=60.0)

@@ -49,9 +49,9 @@ OF_BOUNDS = {
 
 
 def subclasses(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    for each in kind.__subclasses__():
-        yield each
-        yield from subclasses(each)
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from subclasses(subclass)
 
 
 def nodes(schema: Any) -> Iterator[dict[str, Any]]:

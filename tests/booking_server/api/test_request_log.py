@@ -46,12 +46,12 @@ def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Lines]:
 
 def test_a_line_has_operation_status_code_duration_request_organization_and_key(api: Api, lines: Lines) -> None:
     api = logged(api)
-    made = api.book(api.world.departure(api.world.experience()))
+    booked = api.book(api.world.departure(api.world.experience()))
     full = api.book(api.world.departure(api.world.experience(), seats=0))
-    assert (made.status_code, full.status_code) == (201, 409)
+    assert (booked.status_code, full.status_code) == (201, 409)
     first, second = lines()
     caller = {"organization_id": api.world.org, "key_prefix": api.key[:12], "operation": "create_booking"}
-    expected = {"method": "POST", "status": 201, "code": None, "request_id": made.headers["x-request-id"]} | caller
+    expected = {"method": "POST", "status": 201, "code": None, "request_id": booked.headers["x-request-id"]} | caller
     assert {name: first[name] for name in expected} == expected
     assert (second["status"], second["code"]) == (409, "insufficient_capacity")
     assert 0 < first["duration_ms"] < 60_000
@@ -70,14 +70,14 @@ def test_a_line_of_a_request_that_is_refused_shows_nothing_of_it(api: Api, lines
     api.get("/no-such-path/secret-path")
     Api(api.client, api.world, "sk_live_of_another_service").get("/me")
     api.client.get("/manage/secret-token")
-    found = lines()
-    assert [(line["operation"], line["status"], line["code"]) for line in found] == [
+    refusals = lines()
+    assert [(line["operation"], line["status"], line["code"]) for line in refusals] == [
         (None, 404, "not_found"),
         ("get_me", 401, "api_key_invalid"),
-        (found[2]["operation"], 404, "not_found"),
+        (refusals[2]["operation"], 404, "not_found"),
     ]
-    assert found[1]["key_prefix"] is None
-    text = "\n".join(JsonLines().format(logging.makeLogRecord(line)) for line in found)
+    assert refusals[1]["key_prefix"] is None
+    text = "\n".join(JsonLines().format(logging.makeLogRecord(line)) for line in refusals)
     assert not [word for word in ("secret", "sk_live") if word in text]
 
 
@@ -98,14 +98,14 @@ def test_a_line_on_a_terminal_has_only_fields_with_a_value(api: Api, lines: Line
     api.client.get("/no-such-path")
     log = RequestLog(1.0, lambda _: None)
     log.write({"method": "GET", "headers": [(b"x-request-id", b"req_left")]}, None, 0.0123)
-    first, second, left = (line["message"] for line in lines())
+    first, second, unanswered = (line["message"] for line in lines())
     assert re.fullmatch(
         rf"GET get_me: status 200, \d+\.\d ms, request {answer.headers['x-request-id']},"
         rf" organization {api.world.org}, key {api.key[:12]}",
         first,
     )
     assert re.fullmatch(r"GET: status 404, code not_found, \d+\.\d ms, request req_\w+", second)
-    assert left == "GET: no response, 12.3 ms, request req_left"
+    assert unanswered == "GET: no response, 12.3 ms, request req_left"
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
@@ -138,8 +138,8 @@ def test_a_refusal_with_503_has_a_line_with_its_reason(api: Api, lines: Lines, m
     refused = logged(api, 0.0).book(api.world.departure(api.world.experience()))
     assert refused.status_code == 503
     (line,) = lines()
-    found = (line["operation"], line["status"], line["code"], line["reason"], line["levelname"])
-    assert found == ("create_booking", 503, str(refused.json()["code"]), "queue", "INFO")
+    fields = (line["operation"], line["status"], line["code"], line["reason"], line["levelname"])
+    assert fields == ("create_booking", 503, str(refused.json()["code"]), "queue", "INFO")
 
 
 def test_refusals_with_503_have_a_limited_number_of_lines_in_a_second() -> None:
@@ -170,8 +170,8 @@ def test_a_request_that_the_parser_refuses_is_counted_once_and_logged(
     assert (line["operation"], line["status"], line["code"]) == (None, 400, "validation_failed")
     assert f"x-request-id: {line['request_id']}".encode() in answer
     counted = render(app.state.monitor.metrics.registry.collect()).decode()
-    found = [each for each in counted.splitlines() if each.startswith("booking_http_requests_total")]
-    assert found == ['booking_http_requests_total{operation="(unrouted)",status="400"} 1.0']
+    samples = [sample for sample in counted.splitlines() if sample.startswith("booking_http_requests_total")]
+    assert samples == ['booking_http_requests_total{operation="(unrouted)",status="400"} 1.0']
 
 
 async def exchanged(app: Any, request_bytes: bytes) -> bytes:
@@ -189,12 +189,12 @@ async def exchanged(app: Any, request_bytes: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
-@pytest.mark.parametrize(("share", "found"), [(1.0, 1), (0.0, 0), (None, 0)])
-def test_the_setting_decides(fresh_database_url: str, lines: Lines, share: float | None, found: int) -> None:
+@pytest.mark.parametrize(("share", "count"), [(1.0, 1), (0.0, 0), (None, 0)])
+def test_the_setting_decides(fresh_database_url: str, lines: Lines, share: float | None, count: int) -> None:
     settings = Settings(database_url=fresh_database_url, secret_key="k" * 43, request_log=share)
     with TestClient(create_app(settings)) as client:
         assert client.get("/api/v1/me").status_code == 401
-    assert len(lines()) == found
+    assert len(lines()) == count
 
 
 @pytest.mark.parametrize(("text", "share"), [("off", None), ("on", 1.0), ("1", 1.0), ("0.01", 0.01), ("0", 0.0)])

@@ -39,9 +39,9 @@ NAMES = ("first", "c2", OWN_DATABASE)
 
 @pytest.fixture(scope="module")
 def settings(new_database_url: Callable[[str], str]) -> Settings:
-    own = settings_of_cells(new_database_url, schemas=("c2",))
-    gone = CellAddress(AWAY, "postgresql://nobody@127.0.0.1:1/gone")
-    return replace(own, cells=(*own.cells, gone), metrics_token="a token of sixteen")
+    settings = settings_of_cells(new_database_url, schemas=("c2",))
+    away = CellAddress(AWAY, "postgresql://nobody@127.0.0.1:1/gone")
+    return replace(settings, cells=(*settings.cells, away), metrics_token="a token of sixteen")
 
 
 @pytest.fixture(scope="module")
@@ -96,11 +96,11 @@ def test_a_process_with_an_unavailable_cell_is_ready_and_names_the_cell(client: 
 
 def test_metrics_have_a_label_with_the_cell(client: TestClient, worlds: dict[str, World]) -> None:
     Api(client, worlds["c2"]).get("/me")
-    shown = client.get("/metrics", headers={"authorization": "Bearer a token of sixteen"}).text
-    assert f'booking_cell_open{{cell="{AWAY}",process="0"}} 0.0' in shown
-    assert 'booking_database_up{cell="c2"} 1.0' in shown
-    assert 'booking_http_requests_total{cell="c2",operation="get_me",process="0",status="200"}' in shown
-    assert shown.count("# HELP process_resident_memory_bytes ") == 1
+    text = client.get("/metrics", headers={"authorization": "Bearer a token of sixteen"}).text
+    assert f'booking_cell_open{{cell="{AWAY}",process="0"}} 0.0' in text
+    assert 'booking_database_up{cell="c2"} 1.0' in text
+    assert 'booking_http_requests_total{cell="c2",operation="get_me",process="0",status="200"}' in text
+    assert text.count("# HELP process_resident_memory_bytes ") == 1
     assert client.get("/metrics").status_code == 401
 
 
@@ -139,21 +139,21 @@ def test_an_unavailable_database_stops_only_its_own_cell_until_it_returns(
     settings: Settings, worlds: dict[str, World], client: TestClient, postgres_server: str
 ) -> None:
     name = make_url(cells.get(settings, OWN_DATABASE).settings.database_url).database
-    theirs, others = Api(client, worlds[OWN_DATABASE]), [Api(client, worlds[each]) for each in ("first", "c2")]
-    assert theirs.get("/me").status_code == 200
+    away, others = Api(client, worlds[OWN_DATABASE]), [Api(client, worlds[cell]) for cell in ("first", "c2")]
+    assert away.get("/me").status_code == 200
     with psycopg.connect(postgres_server, autocommit=True) as server:
         server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")  # type: ignore[call-overload]
         try:
             server.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s", [name])
             departure = worlds["c2"].departure(worlds["c2"].experience())
-            assert [theirs.get(path).status_code for path in ("/me", "/bookings")] == [503, 503]
-            assert theirs.book(departure).status_code == 503
+            assert [away.get(path).status_code for path in ("/me", "/bookings")] == [503, 503]
+            assert away.book(departure).status_code == 503
             assert [api.get(path).status_code for api in others for path in ("/me", "/bookings")] == [200] * 4
             assert others[1].book(departure).status_code == 201
             assert client.get("/readyz").status_code == 200
         finally:
             server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")  # type: ignore[call-overload]
-    assert theirs.get("/me").status_code == 200
+    assert away.get("/me").status_code == 200
 
 
 # Routing -------------------------------------------------------------------------------------------------------------
@@ -200,10 +200,10 @@ def test_the_worker_of_a_cell_sends_what_is_due_there(new_database_url: Callable
         for number, world in enumerate(worlds.values()):
             Hooks(world).endpoint(EventType.BOOKING_CREATED)
             Mails(world).book(key=f"a-key-of-a-booking-{number}")
-        for done, (name, world) in enumerate(worlds.items(), start=1):
+        for count, (name, world) in enumerate(worlds.items(), start=1):
             work(replace(cells.get(settings, name).settings, mail_dir=settings.mail_dir), world, receiver)
-            assert len(receiver.requests) == len({request.body for request in receiver.requests}) == done
-            assert len(list((tmp_path / "mails").glob("*.eml"))) == 2 * done  # to the guest and to staff
+            assert len(receiver.requests) == len({request.body for request in receiver.requests}) == count
+            assert len(list((tmp_path / "mails").glob("*.eml"))) == 2 * count  # to the guest and to staff
 
 
 def work(settings: Settings, world: World, receiver: FakeSender) -> None:
@@ -259,5 +259,5 @@ def test_keys_links_cursors_and_answers_hold_in_the_other_database(
         assert client.get(urlsplit(booked.json()["manage_url"]).path).status_code == 200
         assert api.book(departure).status_code == 201
     with world_in(cells.get(moved, "c2"), FixedClock(system_clock())) as arrived:
-        found = arrived.database.read(doctor.examine)
-    assert [each for each in found if each.kind is doctor.FindingKind.BROKEN] == []
+        findings = arrived.database.read(doctor.examine)
+    assert [finding for finding in findings if finding.kind is doctor.FindingKind.BROKEN] == []

@@ -34,8 +34,8 @@ def test_a_client_is_an_ipv4_address_or_a_64(text: str, network: str) -> None:
 
 
 def test_only_a_mapped_address_is_unmapped() -> None:
-    given = ("::ffff:192.0.2.1", "::FFFF:192.0.2.1", "::1", "192.0.2.1", "", "::ffff:nonsense")
-    assert [unmapped(text) for text in given] == ["192.0.2.1", "192.0.2.1", "::1", "192.0.2.1", "", "::ffff:nonsense"]
+    texts = ("::ffff:192.0.2.1", "::FFFF:192.0.2.1", "::1", "192.0.2.1", "", "::ffff:nonsense")
+    assert [unmapped(text) for text in texts] == ["192.0.2.1", "192.0.2.1", "::1", "192.0.2.1", "", "::ffff:nonsense"]
 
 
 def test_a_connection_over_a_socket_for_both_families_has_its_ipv4_address() -> None:
@@ -50,22 +50,22 @@ def client_of(loop: SteppedLoop, peer: tuple[object, ...]) -> object:
 
 
 def test_keys_that_worked_are_remembered_and_not_kept() -> None:
-    seen = KnownKeys(4)
-    seen.note("svc_good", "an organization")
-    seen.note("svc_bad", None)
-    assert ("svc_good" in seen, "svc_bad" in seen, "svc_other" in seen) == (True, False, False)
-    assert (seen.organization_of("svc_good"), seen.organization_of("svc_bad")) == ("an organization", None)
-    assert "svc_good" not in repr(seen.__dict__)
-    seen.note("svc_good", None)
-    assert "svc_good" not in seen
+    memory = KnownKeys(4)
+    memory.note("svc_good", "an organization")
+    memory.note("svc_bad", None)
+    assert ("svc_good" in memory, "svc_bad" in memory, "svc_other" in memory) == (True, False, False)
+    assert (memory.organization_of("svc_good"), memory.organization_of("svc_bad")) == ("an organization", None)
+    assert "svc_good" not in repr(memory.__dict__)
+    memory.note("svc_good", None)
+    assert "svc_good" not in memory
 
 
 def test_no_more_than_so_many_keys_are_remembered() -> None:
-    seen = KnownKeys(4)
+    memory = KnownKeys(4)
     for number in range(100):
-        seen.note(f"svc_{number}", "an organization")
-        assert len(seen._organizations) <= 4
-        assert f"svc_{number}" in seen
+        memory.note(f"svc_{number}", "an organization")
+        assert len(memory._organizations) <= 4
+        assert f"svc_{number}" in memory
 
 
 # The last use of each key --------------------------------------------------------------------------------------------

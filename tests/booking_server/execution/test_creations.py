@@ -60,11 +60,11 @@ def test_a_locked_departure_makes_no_booking_of_another_organization_wait(
                 await until(lambda: service.creations.locked.count(world.org) == 40)
                 await until(lambda: service.creations.locked.threads[world.org] >= WAITING_THREADS_PER_ORGANIZATION)
                 assert service.creations.locked.threads[world.org] == WAITING_THREADS_PER_ORGANIZATION
-                assert not any(each.done() for each in waiting)  # type: ignore[attr-defined]
+                assert not any(task.done() for task in waiting)  # type: ignore[attr-defined]
             assert statuses([*answers, same_shop, *await asyncio.gather(*waiting)]) == [201] * 91
 
     asyncio.run(scenario())
-    assert [world.row(tables.departures, each)["seats_taken"] for each in locked] == [10] * 4
+    assert [world.row(tables.departures, row_id)["seats_taken"] for row_id in locked] == [10] * 4
     assert world.examine() == neighbour.examine() == []
 
 
@@ -82,7 +82,7 @@ def test_an_unexpected_lock_sends_a_batch_to_the_waiting_lane(
             with rows_held(url_of(world), "SELECT 1 FROM customers WHERE organization_id = %s FOR UPDATE", world.org):
                 waiting = [hostile.book(departure, f"waiting-{n:03}") for n in range(20)]
                 answers = [await quiet.book(elsewhere, f"quiet-{n:03}") for n in range(50)]
-                assert not any(each.done() for each in waiting)  # type: ignore[attr-defined]
+                assert not any(task.done() for task in waiting)  # type: ignore[attr-defined]
             assert statuses([*answers, *await asyncio.gather(*waiting)]) == [201] * 70
 
     asyncio.run(scenario())
@@ -109,7 +109,7 @@ def test_a_booking_beside_a_rush_waits_for_none_of_its_batches(
             waiting = [rush.book(departure, f"rush-{n:03}") for n in range(40)]
             await until(lambda: service.creations.batches.is_rushed_by_another(neighbour.org))
             answers = [await quiet.book(elsewhere, f"quiet-{n:03}") for n in range(5)]
-            assert not any(each.done() for each in waiting)  # type: ignore[attr-defined]
+            assert not any(task.done() for task in waiting)  # type: ignore[attr-defined]
             is_answered.set()
             assert statuses(answers) == [201] * 5
             assert statuses(await asyncio.gather(*waiting)) == [201] * 40
@@ -130,12 +130,12 @@ def test_a_lock_that_is_kept_is_refused_and_the_retry_books_once(
             client = Client(service, world)
             with holding(url_of(world), departure if holding is departure_held else world.org):
                 refused = await asyncio.gather(*(client.book(departure, f"refused-{n:03}") for n in range(40)))
-            assert [(type(each), each.retry_after_s > 0) for each in refused] == [(Unavailable, True)] * 40
+            assert [(type(result), result.retry_after_s > 0) for result in refused] == [(Unavailable, True)] * 40
             assert world.rows(tables.idempotency) == []
             retried = await asyncio.gather(*(client.book(departure, f"refused-{n:03}") for n in range(40)))
             again = await asyncio.gather(*(client.book(departure, f"refused-{n:03}") for n in range(40)))
             assert statuses(retried) == statuses(again) == [201] * 40
-            assert all(each.replayed for each in again)
+            assert all(result.replayed for result in again)
 
     asyncio.run(scenario())
     assert world.row(tables.departures, departure)["seats_taken"] == 40
@@ -167,10 +167,10 @@ def test_a_duplicate_of_a_waiting_request_is_in_progress(
 
 def waits_for_a_lock(url: str) -> bool:
     with connect(url) as connection:
-        (found,) = connection.execute(
+        (is_waiting,) = connection.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
         ).fetchone()
-    return bool(found)
+    return bool(is_waiting)
 
 
 class Batches:
@@ -182,11 +182,11 @@ class Batches:
         self._create_many = bookings.create_many
         monkeypatch.setattr(bookings, "create_many", self)
 
-    def __call__(self, tx: Tx, creates: Sequence[CreateRequest], **named: Any) -> Any:
-        self.keys.append([each.once.key for each in creates])
+    def __call__(self, tx: Tx, creates: Sequence[CreateRequest], **keywords: Any) -> Any:
+        self.keys.append([create.once.key for create in creates])
         if self._poison in self.keys[-1]:
             raise ZeroDivisionError
-        return self._create_many(tx, creates, **named)
+        return self._create_many(tx, creates, **keywords)
 
 
 def test_a_request_that_fails_its_batch_hurts_only_itself(
@@ -202,7 +202,7 @@ def test_a_request_that_fails_its_batch_hurts_only_itself(
             return await asyncio.gather(*results)
 
     results = asyncio.run(scenario())
-    assert [type(each) for each in results[:10]] == [Answer] * 7 + [ZeroDivisionError] + [Answer] * 2
+    assert [type(result) for result in results[:10]] == [Answer] * 7 + [ZeroDivisionError] + [Answer] * 2
     assert statuses(results) == [201] * 19
     # With all, with the requests of its organization, and alone; another organization's are never tried alone.
     tried = Counter(key for batch in batches.keys for key in batch)
@@ -255,12 +255,12 @@ def test_a_failed_batch_is_retried_by_organization_then_by_request(
                 return
             together, alone = (
                 HandOver(Place(world.org, creations._NUMBERS)),
-                [HandOver(Place(world.org, id(each))) for each in failing],
+                [HandOver(Place(world.org, id(request))) for request in failing],
             )
             assert outcomes == [together] * 3
             assert await asyncio.to_thread(lanes._create_waiting, failing) == alone
-            for each in failing:
-                assert await asyncio.to_thread(lanes._create_waiting, [each]) == [outage]
+            for request in failing:
+                assert await asyncio.to_thread(lanes._create_waiting, [request]) == [outage]
 
     asyncio.run(scenario())
     assert tried == [3, 3, 1, 1, 1][:tries]
@@ -291,7 +291,7 @@ def test_a_file_that_another_process_keeps_is_waited_for_once_by_all(
                 return await asyncio.gather(*booked, write, return_exceptions=True)
 
     results = asyncio.run(scenario())
-    assert [type(each) for each in results] == [Unavailable] * (3 * BATCH + 1)
+    assert [type(result) for result in results] == [Unavailable] * (3 * BATCH + 1)
     assert begun <= 2  # those that came together, once by either lane at most
     assert len(world.rows(tables.bookings)) == 1
 

@@ -122,9 +122,9 @@ def test_an_exception_goes_only_to_the_future_of_its_job(handler: Handler) -> No
 
 def test_a_failed_batch_fails_all_its_futures_and_the_executor_goes_on() -> None:
     handler = Handler(lambda jobs: [60 // job for job in jobs])
-    failed, *done = outcomes_of(handler, (None, [1, 2]))
+    failed, *results = outcomes_of(handler, (None, [1, 2]))
     assert isinstance(failed, ZeroDivisionError)
-    assert done == [60, 30]
+    assert results == [60, 30]
 
 
 def test_a_cancelled_future_does_not_affect_the_other_jobs_of_its_batch(handler: Handler) -> None:
@@ -314,7 +314,7 @@ def test_a_rush_is_many_jobs_of_one_other_owner(handler: Handler) -> None:
 
 
 @pytest.mark.parametrize(
-    ("waiting", "taken"),
+    ("waiting", "accepted"),
     [
         pytest.param({"a": 5}, {"b": 4}, id="half"),
         pytest.param({"a": 5, "b": 5}, {"c": 2}, id="an-equal-part-of-a-full-queue"),
@@ -322,7 +322,7 @@ def test_a_rush_is_many_jobs_of_one_other_owner(handler: Handler) -> None:
     ],
 )
 def test_one_owner_fills_at_most_its_part_of_the_queue(
-    handler: Handler, monkeypatch: pytest.MonkeyPatch, waiting: dict[str, int], taken: dict[str, int]
+    handler: Handler, monkeypatch: pytest.MonkeyPatch, waiting: dict[str, int], accepted: dict[str, int]
 ) -> None:
     """Of a queue for ten jobs an owner has half, and an equal part although others have filled it."""
     monkeypatch.setattr(executor, "QUEUE_MAX", 10)
@@ -335,7 +335,7 @@ def test_one_owner_fills_at_most_its_part_of_the_queue(
                 with pytest.raises(Unavailable) as raised:
                     opened.submit(9, Place(owner))
                 assert (raised.value.reason, raised.value.retry_after_s) == ("queue", 1)
-            futures += submitted(opened, [(owner, range(count)) for owner, count in taken.items()])
+            futures += submitted(opened, [(owner, range(count)) for owner, count in accepted.items()])
             handler.free.set()
             await asyncio.gather(*futures)
             assert await opened.submit(9, Place("a")) == 18
@@ -373,9 +373,9 @@ def test_jobs_that_waited_behind_an_outage_are_refused_with_it() -> None:
             outcomes = await asyncio.gather(*futures, return_exceptions=True)
             return [*outcomes, await opened.submit(9)]
 
-    *refused, done = asyncio.run(scenario())
-    assert [type(each) for each in refused] == [Unavailable] * 8
-    assert (done, handler.batches) == (9, [[0], [9]])
+    *refused, result = asyncio.run(scenario())
+    assert [type(error) for error in refused] == [Unavailable] * 8
+    assert (result, handler.batches) == (9, [[0], [9]])
 
 
 def test_a_job_that_follows_the_answer_of_an_outage_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,7 +412,7 @@ class Rush:
         self.at = self._arrived_at = 0.0
         self.retry_after: list[int] = []
         self._gap_s = 1 / (self.CAPACITY * times)
-        self._left = self.BATCHES
+        self._remaining = self.BATCHES
         self._futures: list[Any] = []
         asyncio.run(self._run())
 
@@ -422,21 +422,21 @@ class Rush:
             "rush", self._handle, threads=1, batch=self.BATCH, clock=lambda: self.at
         )
         self._futures.append(self._opened.submit(0.0))
-        while self._left > 0:
+        while self._remaining > 0:
             await asyncio.sleep(0)
         await asyncio.to_thread(self._opened.close)
         outcomes = await asyncio.gather(*self._futures, return_exceptions=True)
-        self.waits = [each for each in outcomes if isinstance(each, float)]
+        self.waits = [outcome for outcome in outcomes if isinstance(outcome, float)]
         self.refused_late = len(outcomes) - len(self.waits)
         self.throughput = len(self.waits) / self.at
 
     def _handle(self, arrived: Sequence[float]) -> list[float]:
-        self._left -= 1
+        self._remaining -= 1
         until = self.at + self.FIXED_S + self.EACH_S * len(arrived)
-        if self._left > 0:
+        if self._remaining > 0:
             asyncio.run_coroutine_threadsafe(self._arrive(until), self._loop).result(timeout=30)
         self.at = until
-        return [until - each for each in arrived]
+        return [until - instant for instant in arrived]
 
     async def _arrive(self, until: float) -> None:
         """Submit the jobs of the clients that arrive until then, at least one."""

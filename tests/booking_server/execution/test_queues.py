@@ -20,8 +20,8 @@ def jobs(owner: str, count: int, group: str | None = None) -> list[Job]:
     return [Job(f"{owner}{number}", Place(owner, group)) for number in range(count)]
 
 
-def names(taken: list[Job]) -> list[str]:
-    return [job.name for job in taken]
+def names(jobs: list[Job]) -> list[str]:
+    return [job.name for job in jobs]
 
 
 def filled(queue: JobQueue, *waiting: Job) -> JobQueue:
@@ -39,7 +39,7 @@ def mixed(*waiting: Job) -> JobQueue:
 
 
 @pytest.mark.parametrize(
-    ("waiting", "batch", "threads", "taken"),
+    ("waiting", "batch", "threads", "expected"),
     [
         pytest.param([*jobs("a", 1000), *jobs("b", 1)], 4, 1, "a0 b0 a1 a2", id="second-behind-a-rush"),
         pytest.param([*jobs("a", 3), *jobs("b", 2), *jobs("c", 1)], 10, 1, "a0 b0 c0 a1 b1 a2", id="turns"),
@@ -48,20 +48,20 @@ def mixed(*waiting: Job) -> JobQueue:
     ],
 )
 def test_owners_take_turns_and_keep_the_order_of_their_jobs(
-    waiting: list[Job], batch: int, threads: int, taken: str
+    waiting: list[Job], batch: int, threads: int, expected: str
 ) -> None:
     queue = mixed(*waiting)
-    assert names(queue.take(batch, threads)) == taken.split()
-    assert len(queue) == len(waiting) - len(taken.split())
+    assert names(queue.take(batch, threads)) == expected.split()
+    assert len(queue) == len(waiting) - len(expected.split())
     assert queue.is_ready == bool(len(queue))
 
 
 def test_jobs_that_return_have_the_next_turns_in_their_order() -> None:
     """Of a batch `a0 b0 a1 a2` only `a0` was run: its owner has had its turn."""
     queue = mixed(*jobs("a", 6), *jobs("b", 1))
-    taken = queue.take(4)
+    batch = queue.take(4)
     queue.put(jobs("c", 1)[0])
-    queue.end(taken, taken[1:])
+    queue.end(batch, batch[1:])
     assert (len(queue), queue.count("a"), queue.count("b")) == (7, 5, 1)
     assert names(queue.take(9)) == ["b0", "a1", "c0", "a2", "a3", "a4", "a5"]
 
@@ -69,20 +69,20 @@ def test_jobs_that_return_have_the_next_turns_in_their_order() -> None:
 def test_returned_jobs_cost_no_owner_its_turn_in_a_round() -> None:
     queue, run = mixed(*jobs("a", 9), *jobs("b", 9), *jobs("c", 2)), []
     for _ in range(8):
-        taken = queue.take(4)
-        queue.end(taken, taken[1:])
-        run.append(taken[0])
+        batch = queue.take(4)
+        queue.end(batch, batch[1:])
+        run.append(batch[0])
     assert names(run) == ["a0", "b0", "c0", "a1", "b1", "c1", "a2", "b2"]
 
 
 @pytest.mark.parametrize("make", [MixedQueue, lambda: OwnerQueue(2)], ids=["mixed", "owner"])
 def test_an_owners_jobs_are_counted_until_they_have_ended(make: Callable[[], JobQueue]) -> None:
     queue = filled(make(), *jobs("a", 3))
-    taken = queue.take(2)
+    batch = queue.take(2)
     assert (len(queue), queue.count("a"), queue.owners, queue.of_only_owner) == (1, 3, 1, 3)
     queue.put(jobs("b", 1)[0])
     assert (queue.count("b"), queue.owners, queue.of_only_owner) == (1, 2, 0)
-    queue.end(taken)
+    queue.end(batch)
     assert (len(queue), queue.count("a")) == (2, 1)
     while last := queue.take(9):
         queue.end(last)
@@ -126,18 +126,18 @@ def test_an_owner_without_free_threads_is_skipped_until_one_continues() -> None:
 
 def test_an_owner_with_several_groups_has_at_most_its_threads() -> None:
     queue = owner_queue(*(Job(group, Place("a", group)) for group in "xyz"), Job("b", Place("b", "other")))
-    taken = [queue.take(9) for _ in range(3)]
-    assert [names(each) for each in taken] == [["x"], ["b"], ["y"]]
+    batches = [queue.take(9) for _ in range(3)]
+    assert [names(jobs) for jobs in batches] == [["x"], ["b"], ["y"]]
     assert (queue.is_ready, queue.threads["a"]) == (False, 2)
-    queue.end(taken[0])
+    queue.end(batches[0])
     assert names(queue.take(9)) == ["z"]
 
 
 @pytest.mark.parametrize("group", [None, "x"])
 def test_an_owner_of_returned_jobs_gets_another_turn(group: str | None) -> None:
     queue = owner_queue(*jobs("a", 3, group))
-    taken = queue.take(3, threads=1)
-    queue.end(taken, taken[1:])
+    batch = queue.take(3, threads=1)
+    queue.end(batch, batch[1:])
     assert (len(queue), queue.count("a")) == (2, 2)
     assert names(queue.take(3, threads=1)) == ["a1", "a2"]
 

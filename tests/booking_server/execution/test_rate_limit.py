@@ -38,7 +38,7 @@ def take(limiter: Limiter, name: str = "key:1", limit: RateLimit = TEN) -> Readi
     return reading
 
 
-def taken(limiter: Limiter, count: int, name: str = "key:1", limit: RateLimit = TEN) -> list[bool]:
+def outcomes(limiter: Limiter, count: int, name: str = "key:1", limit: RateLimit = TEN) -> list[bool]:
     """Return for each of so many requests if it passes."""
     return [not take(limiter, name, limit).retry_after_s for _ in range(count)]
 
@@ -60,7 +60,7 @@ def test_the_headers_count_down_and_tell_when_the_bucket_is_full_again(limiter: 
 
 
 def test_a_refusal_says_after_how_many_seconds_the_next_will_pass(limiter: MemoryLimiter, clock: Clock) -> None:
-    taken(limiter, 10)
+    outcomes(limiter, 10)
     refused = take(limiter)
     assert refused.retry_after_s == 6
     clock.at += refused.retry_after_s - 1
@@ -71,7 +71,7 @@ def test_a_refusal_says_after_how_many_seconds_the_next_will_pass(limiter: Memor
 
 def test_a_refusal_never_says_zero_seconds(limiter: MemoryLimiter) -> None:
     quick = RateLimit(1000, 1)
-    taken(limiter, 1000, limit=quick)
+    outcomes(limiter, 1000, limit=quick)
     assert take(limiter, limit=quick).retry_after_s == 1
 
 
@@ -90,7 +90,7 @@ def test_a_bucket_fills_with_time(
     """Each step is a move of the clock in seconds, and a number of requests. The first ones of them pass."""
     for (seconds, requests), passes in zip(steps, passed, strict=True):
         clock.at += seconds
-        assert taken(limiter, requests) == [True] * passes + [False] * (requests - passes)
+        assert outcomes(limiter, requests) == [True] * passes + [False] * (requests - passes)
 
 
 def test_memory_stays_bounded_whoever_calls(
@@ -99,12 +99,12 @@ def test_memory_stays_bounded_whoever_calls(
     monkeypatch.setattr(rate_limit, "_BUCKETS_MAX", 100)
     limiter.peek("key:never", TEN)
     assert limiter._buckets == {}
-    taken(limiter, 10, "key:old")
+    outcomes(limiter, 10, "key:old")
     for number in range(10_000):
         clock.at += 0.001
-        taken(limiter, 1, f"address:{number}")
+        outcomes(limiter, 1, f"address:{number}")
         assert len(limiter._buckets) <= 100
-    assert taken(limiter, 1, "address:9999") == [True]
+    assert outcomes(limiter, 1, "address:9999") == [True]
     assert take(limiter, "address:9999").remaining == 7  # the youngest are remembered
     assert take(limiter, "key:old").remaining == 9  # the oldest is forgotten, and so full
 
@@ -113,7 +113,7 @@ def test_memory_stays_bounded_whoever_calls(
 
 
 @pytest.fixture(params=["memory", "redis"])
-def each(request: pytest.FixtureRequest) -> Limiter:
+def any_limiter(request: pytest.FixtureRequest) -> Limiter:
     """Return a limiter of each kind, on the clock of the machine."""
     return open_limiter("memory://" if request.param == "memory" else request.getfixturevalue("redis_url"))
 
@@ -121,34 +121,34 @@ def each(request: pytest.FixtureRequest) -> Limiter:
 HOUR = RateLimit(10, 3600)
 
 
-def test_a_bucket_counts_down_and_refuses(each: Limiter) -> None:
-    readings = [take(each, "key:read", HOUR) for _ in range(11)]
+def test_a_bucket_counts_down_and_refuses(any_limiter: Limiter) -> None:
+    readings = [take(any_limiter, "key:read", HOUR) for _ in range(11)]
     assert [reading.remaining for reading in readings] == [9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0]
     assert 355 <= readings[-1].retry_after_s <= 360
     assert 3595 <= readings[-1].reset - time.time() <= 3601
-    assert taken(each, 1, "key:another", HOUR) == [True]
-    assert taken(each, 1, "address:key:read", HOUR) == [True]
-    assert taken(each, 1, "key:read", HOUR) == [False]
+    assert outcomes(any_limiter, 1, "key:another", HOUR) == [True]
+    assert outcomes(any_limiter, 1, "address:key:read", HOUR) == [True]
+    assert outcomes(any_limiter, 1, "key:read", HOUR) == [False]
 
 
-def test_looking_at_a_bucket_takes_nothing(each: Limiter) -> None:
-    assert [each.peek("key:seen", HOUR).remaining for _ in range(3)] == [10] * 3
-    taken(each, 9, "key:seen", HOUR)
-    assert [each.peek("key:seen", HOUR).remaining for _ in range(3)] == [1] * 3
-    taken(each, 1, "key:seen", HOUR)
-    assert 355 <= each.peek("key:seen", HOUR).retry_after_s <= 360
+def test_looking_at_a_bucket_takes_nothing(any_limiter: Limiter) -> None:
+    assert [any_limiter.peek("key:seen", HOUR).remaining for _ in range(3)] == [10] * 3
+    outcomes(any_limiter, 9, "key:seen", HOUR)
+    assert [any_limiter.peek("key:seen", HOUR).remaining for _ in range(3)] == [1] * 3
+    outcomes(any_limiter, 1, "key:seen", HOUR)
+    assert 355 <= any_limiter.peek("key:seen", HOUR).retry_after_s <= 360
 
 
-def test_threads_share_one_bucket_without_losing_count(each: Limiter) -> None:
+def test_threads_share_one_bucket_without_losing_count(any_limiter: Limiter) -> None:
     limit = RateLimit(200, 3600)
     with ThreadPoolExecutor(8) as threads:
-        passed = list(threads.map(lambda _: taken(each, 50, "key:threads", limit), range(8)))
+        passed = list(threads.map(lambda _: outcomes(any_limiter, 50, "key:threads", limit), range(8)))
     assert sum(map(sum, passed)) == 200
 
 
-def test_a_batch_is_counted_in_its_order(each: Limiter) -> None:
+def test_a_batch_is_counted_in_its_order(any_limiter: Limiter) -> None:
     three, two = RateLimit(3, 3600), RateLimit(2, 3600)
-    readings = each.take_many([("key:batch", three), ("key:two", two), *[("key:batch", three)] * 3])
+    readings = any_limiter.take_many([("key:batch", three), ("key:two", two), *[("key:batch", three)] * 3])
     assert [reading.remaining for reading in readings] == [2, 1, 1, 0, 0]
     assert [bool(reading.retry_after_s) for reading in readings] == [False] * 4 + [True]
     assert [reading.limit for reading in readings] == [3, 2, 3, 3, 3]
@@ -159,7 +159,7 @@ def test_a_batch_is_counted_in_its_order(each: Limiter) -> None:
 
 def test_processes_share_a_bucket_in_redis(redis_url: str) -> None:
     one, other = RedisLimiter(redis_url), RedisLimiter(redis_url)
-    passed = [taken(limiter, 1, "key:shared", HOUR)[0] for limiter in (one, other) * 6]
+    passed = [outcomes(limiter, 1, "key:shared", HOUR)[0] for limiter in (one, other) * 6]
     assert passed == [True] * 10 + [False] * 2
 
 
@@ -186,13 +186,13 @@ def test_a_store_without_script_or_connection_loses_no_count(redis_url: str) -> 
     import redis
 
     limiter = RedisLimiter(redis_url)
-    found = [take(limiter, "key:lossless", HOUR).remaining]
+    remaining = [take(limiter, "key:lossless", HOUR).remaining]
     with redis.Redis.from_url(redis_url) as client:
         client.script_flush()
-        found.append(take(limiter, "key:lossless", HOUR).remaining)
+        remaining.append(take(limiter, "key:lossless", HOUR).remaining)
         client.client_kill_filter(_type="normal", skipme=True)
-    found.append(take(limiter, "key:lossless", HOUR).remaining)
-    assert found == [9, 8, 7]
+    remaining.append(take(limiter, "key:lossless", HOUR).remaining)
+    assert remaining == [9, 8, 7]
     assert limiter.failed_open == 0
 
 

@@ -47,9 +47,9 @@ ENDLESS = {
 def service(shared_database_url: str, database: Database) -> Iterator[Service]:
     """A service of this test's own, on the test's clock."""
     settings = Settings(database_url=shared_database_url, secret_key=SECRET, secret_key_check="warn", rate_limit=None)
-    made = Service(settings, Database(shared_database_url, clock=database.clock))
-    yield made
-    made.close()
+    service = Service(settings, Database(shared_database_url, clock=database.clock))
+    yield service
+    service.close()
 
 
 QUERIES: dict[str, tuple[Any, bool]] = {
@@ -83,14 +83,14 @@ def credentials(key: str, address: str = "192.0.2.1") -> Credentials:
 async def with_held_lanes(slow: Client, act: Callable[[HeldWork], Awaitable[Any]]) -> Any:
     """Return what `act` returns while an organization holds every lane that it may hold, and more of its lists wait."""
     await slow.ask("me")  # its key is known from now on
-    held = HeldWork()
-    waiting = [asyncio.ensure_future(slow.read(held)) for _ in range(MANY)]
-    await held.wait_for(PART)
+    work = HeldWork()
+    waiting = [asyncio.ensure_future(slow.read(work)) for _ in range(MANY)]
+    await work.wait_for(PART)
     try:
-        result = await act(held)
-        assert not any(each.done() for each in waiting)
+        result = await act(work)
+        assert not any(task.done() for task in waiting)
     finally:
-        held.free.set()
+        work.free.set()
     assert [answer.status for answer in await asyncio.gather(*waiting)] == [200] * MANY
     return result
 
@@ -107,7 +107,7 @@ def test_reads_are_answered_while_another_organization_holds_every_lane_that_it_
     slow, neighbour = Client(service, new_world()), Client(service, new_world())
     client = slow if is_own else neighbour
 
-    async def fifty(held: HeldWork) -> list[Any]:
+    async def fifty(work: HeldWork) -> list[Any]:
         answers = [await client.ask(name) for _ in range(25)]
         return answers + list(await asyncio.gather(*(client.ask(name) for _ in range(25))))
 
@@ -119,7 +119,7 @@ def test_pages_of_one_organization_s_guests_hold_no_other_organization(
 ) -> None:
     """They have the organization's part of the lanes for lists, and its checkouts have its part of the lanes for
     keys."""
-    slow, neighbour, held = new_world(), Client(service, new_world()), HeldWork()
+    slow, neighbour, work = new_world(), Client(service, new_world()), HeldWork()
     other = new_world()
 
     async def page(organization_id: str) -> str:
@@ -127,14 +127,14 @@ def test_pages_of_one_organization_s_guests_hold_no_other_organization(
 
     async def scenario() -> None:
         await neighbour.ask("me")
-        waiting = [asyncio.ensure_future(service.reads.read_of(slow.org, held, is_list=True)) for _ in range(MANY)]
-        await held.wait_for(PART)
+        waiting = [asyncio.ensure_future(service.reads.read_of(slow.org, work, is_list=True)) for _ in range(MANY)]
+        await work.wait_for(PART)
         for name in QUERIES:
             assert await neighbour.ask(name)
         assert await page(other.org)
-        assert held.running == PART
-        assert not any(each.done() for each in waiting)
-        held.free.set()
+        assert work.running == PART
+        assert not any(task.done() for task in waiting)
+        work.free.set()
         assert await asyncio.gather(*waiting) == [{}] * MANY
 
     asyncio.run(scenario())
@@ -145,19 +145,19 @@ def test_look_ups_of_one_network_alternate_with_other_networks(
 ) -> None:
     """A flood from one network: a request from another network is in the first batch after the running batch, in second
     place."""
-    neighbour, held, order = Client(service, new_world()), HeldWork(), []
+    neighbour, work, order = Client(service, new_world()), HeldWork(), []
 
     def look_up(name: str) -> Callable[[Tx], None]:
         return lambda _: order.append(name)
 
     async def scenario() -> None:
         await neighbour.ask("me")
-        first = asyncio.ensure_future(service.reads.read_from("192.0.2.1", held))
-        await held.wait_for(1)
+        first = asyncio.ensure_future(service.reads.read_from("192.0.2.1", work))
+        await work.wait_for(1)
         flood = [asyncio.ensure_future(service.reads.read_from("192.0.2.1", look_up("flood"))) for _ in range(100)]
         other = asyncio.ensure_future(service.reads.read_from("198.51.100.1", look_up("other")))
         assert await neighbour.ask("me")
-        held.free.set()
+        work.free.set()
         await asyncio.gather(first, *flood, other)
 
     asyncio.run(scenario())
@@ -169,9 +169,9 @@ def test_two_organizations_with_slow_lists_have_equal_parts_of_the_lanes(
 ) -> None:
     first, second = Client(service, new_world()), Client(service, new_world())
 
-    async def second_too(held: HeldWork) -> tuple[int, int]:
+    async def second_too(work: HeldWork) -> tuple[int, int]:
         async def running(other: HeldWork) -> tuple[int, int]:
-            return held.running, other.running
+            return work.running, other.running
 
         return tuple(await with_held_lanes(second, running))  # type: ignore[return-value]
 
@@ -181,12 +181,12 @@ def test_two_organizations_with_slow_lists_have_equal_parts_of_the_lanes(
 def test_wrong_keys_do_not_hold_callers_whose_keys_are_known(
     service: Service, new_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    neighbour, held = Client(service, new_world()), HeldWork()
+    neighbour, work = Client(service, new_world()), HeldWork()
     authenticate = service.authenticator.authenticate
 
     def slow_for_wrong_keys(tx: Tx, requests: Any) -> Any:
         if any("wrong" in str(credentials.key) for credentials in requests):
-            held()
+            work()
         return authenticate(tx, requests)
 
     monkeypatch.setattr(service.authenticator, "authenticate", slow_for_wrong_keys)
@@ -200,15 +200,15 @@ def test_wrong_keys_do_not_hold_callers_whose_keys_are_known(
         booked = asyncio.ensure_future(
             service.create_booking(credentials("svc_wrong", "192.0.2.1"), lambda _: pytest.fail("no caller"), size=9)
         )
-        await held.wait_for(1)
+        await work.wait_for(1)
         answers = [await neighbour.ask(name) for name in QUERIES for _ in range(10)]
-        assert not any(each.done() for each in (*flood, booked))
-        held.free.set()
+        assert not any(task.done() for task in (*flood, booked))
+        work.free.set()
         return answers, await asyncio.gather(*flood, booked, return_exceptions=True)
 
     answers, refusals = asyncio.run(scenario())
     assert len(answers) == 30
-    assert {type(each) for each in refusals} == {ApiKeyInvalid}
+    assert {type(refusal) for refusal in refusals} == {ApiKeyInvalid}
 
 
 def test_the_lane_of_new_keys_pauses_for_each_wrong_one(service: Service, new_world: Callable[..., World]) -> None:
@@ -222,8 +222,8 @@ def test_the_lane_of_new_keys_pauses_for_each_wrong_one(service: Service, new_wo
     each_s = reads_module.WRONG_KEY_PAUSE_S
 
     async def ask(*keys: str) -> list[type]:
-        asked = (reads.authenticate(credentials(key)) for key in keys)
-        return [type(each) for each in await asyncio.gather(*asked, return_exceptions=True)]
+        attempts = (reads.authenticate(credentials(key)) for key in keys)
+        return [type(result) for result in await asyncio.gather(*attempts, return_exceptions=True)]
 
     async def scenario() -> None:
         assert await ask("") == [ApiKeyMissing]
@@ -277,15 +277,15 @@ def test_a_long_list_is_answered_503_with_retry_after(api: Api, monkeypatch: pyt
 
 
 @pytest.fixture
-def seen(session_app: TestClient, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, bool]]:
+def calls(session_app: TestClient, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, bool]]:
     """Return a list that takes the first argument of each read of the application, and whether it is a list."""
     reads = session_app.app.state.service.reads  # type: ignore[attr-defined]
     calls: list[tuple[Any, bool]] = []
 
     def noted(read: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any, **named: Any) -> Any:
-            calls.append((given[0], named.get("is_list", False)))
-            return read(*given, **named)
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            calls.append((arguments[0], keywords.get("is_list", False)))
+            return read(*arguments, **keywords)
 
         return call
 
@@ -306,22 +306,22 @@ def seen(session_app: TestClient, monkeypatch: pytest.MonkeyPatch) -> list[tuple
     ],
 )
 def test_what_costs_one_row_runs_in_the_lanes_of_keys(
-    api: Api, seen: list[tuple[Any, bool]], path: str, is_list: bool
+    api: Api, calls: list[tuple[Any, bool]], path: str, is_list: bool
 ) -> None:
     api.get(path)
-    assert [each for _, each in seen] == [is_list]
+    assert [flag for _, flag in calls] == [is_list]
 
 
-def test_a_guest_s_page_is_read_in_its_organization_s_turn(api: Api, seen: list[tuple[Any, bool]]) -> None:
+def test_a_guest_s_page_is_read_in_its_organization_s_turn(api: Api, calls: list[tuple[Any, bool]]) -> None:
     guest = Guest(api)
-    seen.clear()
+    calls.clear()
     for after in ("", "/cancel", "/move", "/receipt"):
         assert guest.open(after).status_code == 200
-    assert seen == [(api.world.org, True)] * 4
+    assert calls == [(api.world.org, True)] * 4
 
 
 def test_an_event_of_stripe_is_looked_up_like_unknown_clients(
-    session_app: TestClient, api: Api, seen: list[tuple[Any, bool]]
+    session_app: TestClient, api: Api, calls: list[tuple[Any, bool]]
 ) -> None:
     session_app.post(f"/stripe/webhooks/{api.world.org}", content=b"{}", headers={"Stripe-Signature": "t=1,v1=00"})
-    assert seen == [("testclient", False)]
+    assert calls == [("testclient", False)]

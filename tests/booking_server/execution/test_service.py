@@ -46,7 +46,7 @@ def test_a_locked_row_holds_no_write_of_another_organization(
                 ]
                 for _ in range(20):
                     assert await service.write(lambda tx: tx.now(), organization_id=neighbour.org, is_once=False)
-                assert not any(each.done() for each in waiting)
+                assert not any(task.done() for task in waiting)
             assert await asyncio.gather(*waiting) == ["written"] * 30
 
     asyncio.run(scenario())
@@ -68,13 +68,13 @@ def test_a_write_waits_for_at_most_two_transactions_before_it(world: World, new_
     neighbour's in second place. On PostgreSQL it waits for none, since the other has two threads of six."""
     neighbour, is_sqlite = new_world(), world.database.is_sqlite
     may_end, begun = threading.Event(), threading.Semaphore(0)
-    done: list[tuple[str, Tx]] = []
+    writes: list[tuple[str, Tx]] = []
 
     def work_of(name: str) -> Any:
         def work(tx: Tx) -> str:
             begun.release()
             assert name == "neighbour" or may_end.wait(30)
-            done.append((name, tx))
+            writes.append((name, tx))
             return name
 
         return work
@@ -97,10 +97,10 @@ def test_a_write_waits_for_at_most_two_transactions_before_it(world: World, new_
             assert await asyncio.gather(*offending) == ["offender"] * 40
 
     asyncio.run(scenario())
-    before = done[: [name for name, _ in done].index("neighbour")]
+    before = writes[: [name for name, _ in writes].index("neighbour")]
     assert len(before) <= (WRITE_BATCH + 1 if is_sqlite else 0)
     assert len({id(tx) for _, tx in before}) <= (2 if is_sqlite else 0)
-    most = max(Counter(id(tx) for _, tx in done).values())
+    most = max(Counter(id(tx) for _, tx in writes).values())
     assert most == (WRITE_BATCH if is_sqlite else 1), "writes of a transaction"
 
 
@@ -132,7 +132,7 @@ def test_names_that_hang_for_one_organization_leave_threads_to_another(world: Wo
             hanging = [asyncio.ensure_future(service.look_up(hang, organization_id="offender")) for _ in range(30)]
             await hang.wait_for(2)
             answers = [await service.look_up(lambda: True, organization_id="neighbour") for _ in range(10)]
-            assert not any(each.done() for each in hanging)
+            assert not any(task.done() for task in hanging)
             hang.free.set()
             await asyncio.gather(*hanging)
             return answers
@@ -147,9 +147,9 @@ def test_names_that_hang_for_one_organization_leave_threads_to_another(world: Wo
 def test_an_organization_whose_places_are_taken_is_refused_as_by_a_queue(world: World) -> None:
     """So that the admission repeats the refusal, and the application is not called each time."""
     calls, organization = PaymentCalls(StripeIntents(), of_one_max=PLACES), world.organization
-    with ExitStack() as taken:
+    with ExitStack() as places:
         for _ in range(PLACES):
-            taken.enter_context(calls.place(organization))
+            places.enter_context(calls.place(organization))
         with pytest.raises(Unavailable) as refused, calls.place(organization):
             pass
         assert refused.value.reason == "queue"
@@ -161,6 +161,6 @@ def test_an_organization_whose_places_are_taken_is_refused_as_by_a_queue(world: 
 
 def test_a_sandbox_which_asks_no_stripe_takes_no_place(world: World) -> None:
     calls, sandbox = PaymentCalls(StripeIntents(), of_one_max=PLACES), replace(world.organization, clock_offset=0)
-    with ExitStack() as taken:
+    with ExitStack() as places:
         for _ in range(PLACES + 1):
-            taken.enter_context(calls.place(sandbox))
+            places.enter_context(calls.place(sandbox))

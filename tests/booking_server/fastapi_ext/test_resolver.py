@@ -44,7 +44,7 @@ def test_a_query_that_is_refused_is_refused_again() -> None:
     for _ in range(2):
         with pytest.raises(Malformed) as refused:
             ask(plan, "limit=0")
-        assert [each.field for each in refused.value.details] == ["limit"]
+        assert [detail.field for detail in refused.value.details] == ["limit"]
 
 
 def test_no_route_remembers_without_a_bound() -> None:
@@ -62,12 +62,12 @@ def closing() -> Iterator[int]:
     yield 1
 
 
-def with_yield(found: Annotated[int, Depends(closing)]) -> int:
-    return found
+def with_yield(number: Annotated[int, Depends(closing)]) -> int:
+    return number
 
 
-def with_cookie(seen: Annotated[str, Cookie()]) -> str:
-    return seen
+def with_cookie(session: Annotated[str, Cookie()]) -> str:
+    return session
 
 
 def with_two_models(first: Annotated[Filters, Query()], times: Annotated[int, Query()]) -> None: ...

@@ -50,7 +50,7 @@ def operations(app: FastAPI) -> Iterator[tuple[str, str, ApiRoute]]:
 
 
 def test_every_operation_of_the_api_is_found_as_fastapi_finds_it(app: FastAPI, table: RouteTable) -> None:
-    found = 0
+    count = 0
     for method, path, route in operations(app):
         match, child = table.matches(scope_of(method, path))
         assert match is Match.FULL, (method, path)
@@ -59,8 +59,8 @@ def test_every_operation_of_the_api_is_found_as_fastapi_finds_it(app: FastAPI, t
         compiled = route.path_regex.match(path)
         assert compiled
         assert child["path_params"] == compiled.groupdict()
-        found += 1
-    assert found > 20
+        count += 1
+    assert count > 20
 
 
 def test_a_path_below_the_root_path_of_a_proxy_is_found(table: RouteTable) -> None:

@@ -86,10 +86,10 @@ def test_the_texts_of_the_experience_are_in_the_language_of_the_page(guest: Gues
     world.change(tables.experiences, guest.row["experience_id"], translations=json.dumps(texts))
     world.change(tables.bookings, guest.booking["id"], locale="fr")
     statements.clear()
-    shown = text_of(guest.open("?lang=de"))
+    page_text = text_of(guest.open("?lang=de"))
     assert len(statements) == count
     for text in ("Fjordkajak", "Am Bootshaus.", "Ein Handtuch", "Nur mit Erwachsenen.", "Erwachsene"):
-        assert text in shown
+        assert text in page_text
     for page in ("/cancel", "/move", "/receipt", "/calendar.ics"):
         assert "Fjordkajak" in guest.open(f"{page}?lang=de").text, page
     french = text_of(guest.open())
@@ -141,18 +141,18 @@ def test_a_picture_that_cannot_be_loaded_safely_is_left_out(guest: Guest, url: s
 
 
 def test_a_picture_of_the_service_itself_is_loaded_as_the_page_is(guest: Guest) -> None:
-    own = guest.api.world.installation.public_url
-    for url, is_shown in ((f"{own}/demo/pictures/kayak.svg", True), (f"{own}.example/kayak.svg", False)):
+    origin = guest.api.world.installation.public_url
+    for url, is_shown in ((f"{origin}/demo/pictures/kayak.svg", True), (f"{origin}.example/kayak.svg", False)):
         guest.api.world.change(tables.experiences, guest.row["experience_id"], image_url=url)
         page = guest.open()
         assert (f'src="{url}"' in page.text) is is_shown
-        assert (f" img-src {own};" in page.headers["content-security-policy"]) is is_shown
+        assert (f" img-src {origin};" in page.headers["content-security-policy"]) is is_shown
 
 
 def test_the_page_and_each_confirmation_show_the_terms(guest: Guest) -> None:
-    shown = text_of(guest.open())
+    page_text = text_of(guest.open())
     for text in ("At the boathouse.", "A towel", "Show on a map", "Children with an adult."):
-        assert text in shown
+        assert text in page_text
     assert "Children with an adult." in text_of(guest.open("/cancel"))
     other_departure(guest)
     assert "Children with an adult." in text_of(guest.open("/move"))
@@ -176,9 +176,9 @@ def test_a_guest_moves_to_another_departure(guest: Guest) -> None:
     redirect = move(guest, other, "?lang=de")
     assert (redirect.status_code, redirect.headers["location"]) == (303, f"{guest.path}?lang=de&moved=1")
     assert guest.row["departure_id"] == other
-    shown = text_of(guest.open("?moved=1"))
-    assert "Your booking has a new time" in shown
-    assert "Friday 27 November 2026" in shown
+    page_text = text_of(guest.open("?moved=1"))
+    assert "Your booking has a new time" in page_text
+    assert "Friday 27 November 2026" in page_text
     assert guest.api.event_types()[-1] == "booking.rescheduled"
     assert guest.api.world.examine() == []
 
@@ -229,7 +229,7 @@ def test_a_departure_of_another_experience_is_refused(guest: Guest) -> None:
 
 
 def test_the_receipt_shows_what_was_paid(guest: Guest) -> None:
-    shown = text_of(guest.open("/receipt"))
+    page_text = text_of(guest.open("/receipt"))
     for text in (
         "Receipt",
         "Fjord Tours",
@@ -238,7 +238,7 @@ def test_the_receipt_shows_what_was_paid(guest: Guest) -> None:
         "Total 890.00 NOK",
         "To be paid on arrival",
     ):
-        assert text in shown
+        assert text in page_text
 
 
 def test_the_calendar_entry_follows_the_booking_to_its_cancellation(guest: Guest) -> None:
@@ -302,15 +302,15 @@ def test_an_unusable_gift_card_has_a_notice_and_no_code(api: Api, change: dict[s
     path, code = gift_card(api)
     (card,) = api.world.rows(tables.gift_cards)
     api.world.change(tables.gift_cards, card["id"], **change)
-    shown = text_of(api.client.get(path))
-    assert text in shown
-    assert code not in shown
+    page_text = text_of(api.client.get(path))
+    assert text in page_text
+    assert code not in page_text
 
 
 def test_the_links_of_bookings_and_gift_cards_do_not_open_each_other(guest: Guest) -> None:
     path, _ = gift_card(guest.api)
-    token, own = path.rpartition("/")[2], guest.path.rpartition("/")[2]
-    for wrong in (f"/manage/{token}", f"/gift-card/{own}", f"/gift-card/{token[:-1]}", "/gift-card/", f"{path}/x"):
+    card, booking = path.rpartition("/")[2], guest.path.rpartition("/")[2]
+    for wrong in (f"/manage/{card}", f"/gift-card/{booking}", f"/gift-card/{card[:-1]}", "/gift-card/", f"{path}/x"):
         assert guest.call("GET", wrong).status_code == 404
     assert guest.call("POST", path).status_code == 405
 

@@ -31,14 +31,14 @@ def test_the_page_shows_the_booking(api: Api) -> None:
     response = guest.open()
     assert response.status_code == 200
     assert response.headers["content-type"] == "text/html; charset=utf-8"
-    shown = text_of(response)
+    page_text = text_of(response)
     for text in (
         "Fjord Tours", "Fjord kayak", "Confirmed", f"Booking {guest.booking['booking_number']}", "Ada Lovelace",
         "Monday 23 November 2026, 13:00–15:30", "Europe/Oslo, UTC+01:00", "2 × Adult", "890.00 NOK each",
         "1,780.00 NOK",
         "1 × Dry suit", "Total 1,930.00 NOK", "To be paid on arrival", "Cancel this booking", "staff@example.com",
     ):  # fmt: skip
-        assert text in shown
+        assert text in page_text
 
 
 def test_the_pages_have_no_scripts_and_strict_headers(guest: Guest) -> None:
@@ -111,10 +111,10 @@ def test_the_guest_cancels_with_the_form(guest: Guest, clock: FixedClock) -> Non
     assert (redirect.status_code, redirect.headers["location"]) == (303, guest.path)
     row = guest.row
     assert (row["status"], row["cancel_reason"], row["cancelled_at"]) == ("cancelled", "customer", clock())
-    shown = text_of(guest.open())
-    assert "Cancelled It was cancelled as you asked." in shown
-    assert "Cancel this booking" not in shown
-    assert "Nothing to pay" in shown
+    page_text = text_of(guest.open())
+    assert "Cancelled It was cancelled as you asked." in page_text
+    assert "Cancel this booking" not in page_text
+    assert "Nothing to pay" in page_text
     assert guest.api.event_types()[-1] == "booking.cancelled"
     assert guest.api.world.examine() == []
 
@@ -153,8 +153,8 @@ def test_the_offered_refund_is_the_one_that_becomes_owed(
     assert guest.confirm(offer).status_code == 303
     (refund,) = world.rows(tables.refunds)
     assert refund["amount_minor"] == refunded
-    shown = text_of(guest.open())
-    assert f"{text.partition(' NOK')[0]} NOK will be returned to you, normally to the card that paid." in shown
+    page_text = text_of(guest.open())
+    assert f"{text.partition(' NOK')[0]} NOK will be returned to you, normally to the card that paid." in page_text
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,9 @@ def test_the_page_shows_the_state_of_the_refund(guest: Guest, columns: dict[str,
     world = guest.api.world
     (refund,) = world.rows(tables.refunds)
     world.change(tables.refunds, refund["id"], **columns)
-    shown = text_of(guest.open())
-    assert text in shown
-    assert "did not accept" not in shown
+    page_text = text_of(guest.open())
+    assert text in page_text
+    assert "did not accept" not in page_text
 
 
 def test_a_payment_by_hand_is_returned_by_hand(guest: Guest) -> None:
@@ -261,10 +261,10 @@ def test_the_page_names_the_amount_that_returns_to_the_gift_card(guest: Guest) -
 
 def test_a_booking_that_has_begun_cannot_be_cancelled(guest: Guest, clock: FixedClock) -> None:
     clock.advance(48 * HOUR)
-    shown = text_of(guest.open())
-    assert "It has begun, so it can no longer be cancelled here." in shown
-    assert "Cancel this booking" not in shown
-    assert text_of(guest.open("/cancel")) == shown
+    page_text = text_of(guest.open())
+    assert "It has begun, so it can no longer be cancelled here." in page_text
+    assert "Cancel this booking" not in page_text
+    assert text_of(guest.open("/cancel")) == page_text
     assert guest.confirm().status_code == 409
     assert guest.row["status"] == "confirmed"
 
@@ -281,8 +281,8 @@ def set_deadlines(guest: Guest, **hours: int | None) -> None:
 
 
 def buttons(guest: Guest) -> list[str]:
-    shown = guest.open().text
-    return [name for name in (CANCEL, MOVE) if f">{name}</a>" in shown]
+    html = guest.open().text
+    return [name for name in (CANCEL, MOVE) if f">{name}</a>" in html]
 
 
 @pytest.mark.parametrize(
@@ -302,9 +302,9 @@ def buttons(guest: Guest) -> list[str]:
 )
 def test_the_page_says_until_when_in_every_language(guest: Guest, locale: str, cancel: str, move: str) -> None:
     set_deadlines(guest, **DEADLINES)
-    shown = text_of(guest.open(f"?lang={locale}"))
-    assert cancel in shown
-    assert move in shown
+    page_text = text_of(guest.open(f"?lang={locale}"))
+    assert cancel in page_text
+    assert move in page_text
 
 
 @pytest.mark.parametrize(
@@ -388,9 +388,9 @@ def test_a_form_that_arrives_at_the_deadline_changes_nothing(guest: Guest, clock
     assert text_of(guest.open(f"/{page}")) == text_of(guest.open())
     response = guest.call("POST", f"{guest.path}/{page}?lang=de", data={"offer": "0", "departure": other})
     assert (response.status_code, response.headers["content-type"]) == (409, "text/html; charset=utf-8")
-    shown = text_of(response)
-    assert "Das ist hier nicht mehr möglich. Es wurde nichts geändert." in shown
-    assert "bis Sonntag, 22. November 2026, 13:00" in shown
+    page_text = text_of(response)
+    assert "Das ist hier nicht mehr möglich. Es wurde nichts geändert." in page_text
+    assert "bis Sonntag, 22. November 2026, 13:00" in page_text
     assert guest.row == before
     assert "booking.cancelled" not in guest.api.event_types()
 
@@ -564,12 +564,12 @@ def test_a_change_during_the_cancellation_is_shown_first(guest: Guest, monkeypat
     world, open_link = guest.api.world, notifications.open_link
     guest.pay_by_card()
     soon = world.departure(world.experience(), starts_at=world.clock() + HOUR)
-    ops, left = Operations(world), [soon]
+    ops, targets = Operations(world), [soon]
 
     def open_and_move(*arguments: Any) -> Any:
         view = open_link(*arguments)
-        if left:
-            ops.reschedule(guest.booking["id"], left.pop())
+        if targets:
+            ops.reschedule(guest.booking["id"], targets.pop())
         return view
 
     monkeypatch.setattr(notifications, "open_link", open_and_move)

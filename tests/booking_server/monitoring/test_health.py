@@ -77,9 +77,9 @@ def test_a_minute_without_heartbeat_degrades_the_worker_and_not_the_process(
         assert readiness(health)["status"] == "ok"
     clock.at += 1
     with closing(Health(database)) as health:
-        found = readiness(health)
-    assert found["status"] == "degraded"
-    assert found["parts"]["worker"] == {"status": "degraded", "message": "no worker was seen for 60 s"}
+        report = readiness(health)
+    assert report["status"] == "degraded"
+    assert report["parts"]["worker"] == {"status": "degraded", "message": "no worker was seen for 60 s"}
 
 
 def test_a_store_of_rate_limits_that_fails_is_degraded_and_named(database: Database) -> None:
@@ -97,9 +97,9 @@ def test_a_database_that_is_away_fails_alone(database: Database, monkeypatch: py
 
     monkeypatch.setattr(database.driver, "connect", connect)
     with closing(Health(database, store=lambda: None)) as health:
-        found = readiness(health)
-    assert found["status"] == "failed"
-    assert found["parts"] == {
+        report = readiness(health)
+    assert report["status"] == "failed"
+    assert report["parts"] == {
         "process": {"status": "ok"},
         "database": {"status": "failed", "message": "failed with OSError"},
         "rate_limit_store": {"status": "ok"},
@@ -111,10 +111,10 @@ def test_a_schema_of_an_older_release_is_reported(
 ) -> None:
     newer_release(tmp_path, monkeypatch)(COLUMN)
     with closing(Health(database)) as health:
-        found = readiness(health)["parts"]
-    assert found["schema"]["status"] == "failed"
-    assert "booking db upgrade" in found["schema"]["message"]
-    assert found["database"] == {"status": "ok"}
+        parts = readiness(health)["parts"]
+    assert parts["schema"]["status"] == "failed"
+    assert "booking db upgrade" in parts["schema"]["message"]
+    assert parts["database"] == {"status": "ok"}
 
 
 def test_a_newer_schema_is_reported_as_usable_or_unusable(database: Database) -> None:
@@ -125,8 +125,8 @@ def test_a_newer_schema_is_reported_as_usable_or_unusable(database: Database) ->
         note = Statement(text("COMMENT ON TABLE alembic_version IS 'usable by releases from revision 9998'"))
         database.write(lambda tx: tx.run(note))
     with closing(Health(database)) as health:
-        found = readiness(health)["parts"]["schema"]
-    assert (found["status"], "install that release" in found["message"]) == ("failed", True)
+        part = readiness(health)["parts"]["schema"]
+    assert (part["status"], "install that release" in part["message"]) == ("failed", True)
 
 
 def set_revision(database: Database, revision: str) -> None:

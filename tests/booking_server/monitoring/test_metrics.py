@@ -10,6 +10,7 @@ import json
 import re
 import subprocess
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -48,8 +49,8 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def parsed(text: str) -> Samples:
-    families = text_string_to_metric_families(text)
-    return {(each.name, frozenset(each.labels.items())): each.value for family in families for each in family.samples}
+    samples = chain.from_iterable(family.samples for family in text_string_to_metric_families(text))
+    return {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
 
 
 def value(samples: Samples, name: str, **labels: str) -> float:
@@ -58,8 +59,8 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 
 def installation(database: Database, **settings: Any) -> Samples:
     """Return the metrics of the installation as they are now."""
-    own = Settings(database_url=database.url.render_as_string(hide_password=False), secret_key=SECRET, **settings)
-    with closing(InstallationMetrics(own, database)) as read:
+    options = Settings(database_url=database.url.render_as_string(hide_password=False), secret_key=SECRET, **settings)
+    with closing(InstallationMetrics(options, database)) as read:
         return parsed(render(read.read()).decode())
 
 
@@ -80,17 +81,17 @@ def test_requests_batches_and_sales_are_counted(fresh_database_url: str, databas
         me = api.get("/me").json()
         samples = parsed(client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"}).text)
     slug = me["organization"]["slug"]
-    own = {"process": "0"}
-    assert value(samples, "booking_http_requests_total", operation="create_booking", status="201", **own) == 2
-    assert value(samples, "booking_http_requests_total", operation="create_booking", status="409", **own) == 1
-    assert value(samples, "booking_http_requests_total", operation="(unrouted)", status="404", **own) == 1
-    assert value(samples, "booking_http_request_duration_seconds_count", operation="create_booking", **own) == 3
-    assert value(samples, "booking_lane_batch_size_count", lane="book", **own) == 3
-    assert value(samples, "booking_lane_waiting", lane="book", **own) == 0
+    labels = {"process": "0"}
+    assert value(samples, "booking_http_requests_total", operation="create_booking", status="201", **labels) == 2
+    assert value(samples, "booking_http_requests_total", operation="create_booking", status="409", **labels) == 1
+    assert value(samples, "booking_http_requests_total", operation="(unrouted)", status="404", **labels) == 1
+    assert value(samples, "booking_http_request_duration_seconds_count", operation="create_booking", **labels) == 3
+    assert value(samples, "booking_lane_batch_size_count", lane="book", **labels) == 3
+    assert value(samples, "booking_lane_waiting", lane="book", **labels) == 0
     pool, size = ("writers", 1) if database.is_sqlite else ("bookings", 2)
-    assert value(samples, "booking_pool_size", pool=pool, **own) == size
+    assert value(samples, "booking_pool_size", pool=pool, **labels) == size
     for name, amount in (("bookings_created", 1), ("seats_sold", 3), ("bookings_cancelled", 1)):
-        assert value(samples, f"booking_{name}_total", organization=slug, **own) == amount
+        assert value(samples, f"booking_{name}_total", organization=slug, **labels) == amount
     assert value(samples, "booking_database_up") == 1
 
 
@@ -111,12 +112,12 @@ def test_batches_are_counted_by_size_and_by_their_first_jobs_wait(database: Data
     for size, waited_s in ((1, 0.0005), (2, 0.001), (3, 0.3), (40, 11.0)):
         lane.observe(size, waited_s)
     samples = parsed(render(metrics.registry.collect()).decode())
-    sizes = {each: value(samples, "booking_lane_batch_size_bucket", lane="book", le=each) for each in ("1.0", "4.0")}
+    sizes = {bound: value(samples, "booking_lane_batch_size_bucket", lane="book", le=bound) for bound in ("1.0", "4.0")}
     assert sizes == {"1.0": 1, "4.0": 3}
     assert value(samples, "booking_lane_batch_size_bucket", lane="book", le="+Inf") == 4
     assert value(samples, "booking_lane_batch_size_sum", lane="book") == 46
     waits = {
-        each: value(samples, "booking_lane_wait_seconds_bucket", lane="book", le=each) for each in ("0.001", "0.5")
+        bound: value(samples, "booking_lane_wait_seconds_bucket", lane="book", le=bound) for bound in ("0.001", "0.5")
     }
     assert waits == {"0.001": 2, "0.5": 3}
     assert value(samples, "booking_lane_wait_seconds_sum", lane="book") == pytest.approx(11.3015)
@@ -239,7 +240,7 @@ def test_a_delivery_for_a_limited_or_slow_endpoint_has_its_own_kind(
     hooks.publish(times=3)
     clock.at += 10 * MINUTE
     samples = installation(database)
-    due = {each: value(samples, "booking_backlog_due", kind=each) for each in ("event", "delivery", kind)}
+    due = {name: value(samples, "booking_backlog_due", kind=name) for name in ("event", "delivery", kind)}
     assert due == {"event": 0, "delivery": 0, kind: 4}
     assert value(samples, "booking_backlog_age_seconds", kind=kind) == 600
 
@@ -248,9 +249,9 @@ def test_unchecked_payments_and_unannounced_departures_are_counted_with_their_ag
     world: World, database: Database, clock: FixedClock
 ) -> None:
     experience = world.experience()
-    own = {"amount_minor": 500, "currency": "NOK", "created_at": clock.at, "updated_at": clock.at}
+    columns = {"amount_minor": 500, "currency": "NOK", "created_at": clock.at, "updated_at": clock.at}
     for check_at in (None, clock.at, clock.at + 60 * MINUTE):
-        world.insert(tables.payment_intents, booking_id=new_id(), status="open", check_at=check_at, **own)
+        world.insert(tables.payment_intents, booking_id=new_id(), status="open", check_at=check_at, **columns)
     for days, announce_at in enumerate((None, clock.at, clock.at + MINUTE, clock.at + 60 * MINUTE), start=1):
         world.departure(experience, starts_at=clock.at + days * DAY, announce_at=announce_at)
     clock.at += 10 * MINUTE
@@ -290,8 +291,8 @@ def test_without_a_database_the_process_is_still_measured(database: Database, mo
 
     monkeypatch.setattr(database.driver, "connect", connect)
     with closing(InstallationMetrics(Settings(secret_key=SECRET), database)) as read:
-        found = asyncio.run(read.families())
-    assert [(each.name, each.samples[0].value) for each in found] == [("booking_database_up", 0)]
+        families = asyncio.run(read.families())
+    assert [(family.name, family.samples[0].value) for family in families] == [("booking_database_up", 0)]
 
 
 # Alerts --------------------------------------------------------------------------------------------------------------
@@ -327,19 +328,19 @@ def test_rules_dashboard_and_guide_name_metrics_that_exist(world: World) -> None
     queries = re.sub(
         r'"[^"]*"', "", "\n".join(target["expr"] for panel in panels for target in panel.get("targets", ()))
     )
-    found = exported(world)
+    metrics = exported(world)
     for text in (expressions, queries, GUIDE.read_text()):
-        named = set(METRIC.findall(text))
-        assert len(named) > 5
-        assert named - found == set()
+        names = set(METRIC.findall(text))
+        assert len(names) > 5
+        assert names - metrics == set()
 
 
 def test_the_guide_explains_every_alert_and_every_metric(world: World) -> None:
     guide = GUIDE.read_text()
     alerts = re.findall(r"alert: (\w+)", RULES.read_text())
     assert [alert for alert in alerts if f"`{alert}`" not in guide] == []
-    own = {name for name in exported(world) if name.startswith("booking_")}
-    families = {name for name in own if not name.endswith(("_bucket", "_sum", "_count"))}
+    names = {name for name in exported(world) if name.startswith("booking_")}
+    families = {name for name in names if not name.endswith(("_bucket", "_sum", "_count"))}
     assert [name for name in sorted(families) if f"`{name}`" not in guide] == []
 
 
@@ -353,8 +354,8 @@ def test_the_runbook_has_a_section_for_each_alert_with_its_severity() -> None:
 def test_each_fault_fires_its_alert_and_no_other() -> None:
     configurations = [["check", "config", str(RULES.with_name(name))] for name in ("prometheus.yml", "compose.yml")]
     for words in (*configurations, ["test", "rules", str(RULES.with_name("alerts_test.yml"))]):
-        done = subprocess.run(["promtool", *words], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+        result = subprocess.run(["promtool", *words], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stdout + result.stderr
 
 
 async def send(job: MailJob) -> None:

@@ -43,12 +43,12 @@ class Browser:
     def find(self, selector: str) -> Any:
         """Wait for a visible element and return the first."""
         return WebDriverWait(self.driver, WAIT_S).until(
-            lambda _: next((each for each in self.all(selector) if each.is_displayed()), None)
+            lambda _: next((element for element in self.all(selector) if element.is_displayed()), None)
         )
 
     def all(self, selector: str) -> list[Any]:
-        found: list[Any] = self.driver.find_elements(By.CSS_SELECTOR, selector)
-        return found
+        elements: list[Any] = self.driver.find_elements(By.CSS_SELECTOR, selector)
+        return elements
 
     def click(self, selector: str) -> None:
         # By script, since an element may be below the edge of the window.
@@ -73,7 +73,7 @@ class Browser:
     def requested(self) -> set[str]:
         """Return the addresses that were requested since the last call."""
         events = [json.loads(line["message"])["message"] for line in self.driver.get_log("performance")]
-        sent = [each["params"]["request"]["url"] for each in events if each["method"] == "Network.requestWillBeSent"]
+        sent = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
         return {url for url in sent if not url.startswith(("chrome:", "data:", "about:", "file:"))}
 
 
@@ -99,8 +99,8 @@ def origin(database_url: str) -> Iterator[str]:
 
 @pytest.fixture
 def world(database_url: str) -> Iterator[World]:
-    with new_world(database_url) as made:
-        yield made
+    with new_world(database_url) as world:
+        yield world
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def test_an_operations_address_shows_it_on_a_phone(browser: Browser) -> None:
 
 def links(browser: Browser) -> list[str]:
     """Return the texts of the contents that are shown."""
-    return [each.text for each in browser.all("#contents li a") if each.is_displayed()]
+    return [link.text for link in browser.all("#contents li a") if link.is_displayed()]
 
 
 @pytest.mark.exhaustive
@@ -227,17 +227,17 @@ def test_the_documentation_page_is_the_same_without_a_service(
     in_folder.open("/index.html#/Bookings/create_booking")
     assert in_folder.find(f"{CREATE}.is-open")
     of_requests = in_folder.all(".try-out, .btn.authorize, .authorization__btn, #contents button, .servers")
-    assert not [each for each in of_requests if each.is_displayed()]
+    assert not [element for element in of_requests if element.is_displayed()]
     assert in_folder.find(f"{CREATE} .responses-table .highlight-code")  # a reference was resolved
     assert not in_folder.all(".errors-wrapper")
     fits_in_both_color_schemes(in_folder, f"site_{size[0]}")
     assert browser.driver.execute_script("return innerWidth") == size[0]
     if size == PHONE:
         in_folder.click("#contents summary")
-    titles = [each.text for each in in_folder.all("#contents li a")]
+    titles = [element.text for element in in_folder.all("#contents li a")]
     browser.open("/docs")
     browser.find("#contents li a" if size == DESKTOP else "#contents summary").click()
-    assert titles == [each.text for each in browser.all("#contents li a")]
+    assert titles == [element.text for element in browser.all("#contents li a")]
 
 
 def wait_until_shown(browser: Browser, part: str) -> None:

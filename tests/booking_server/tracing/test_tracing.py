@@ -50,8 +50,8 @@ class Traced:
         return self._spans.get_finished_spans()
 
     def named(self, name: str) -> ReadableSpan:
-        (found,) = [each for each in self.spans if each.name == name]
-        return found
+        (match,) = [span for span in self.spans if span.name == name]
+        return match
 
     def forget(self) -> None:
         self._spans.clear()
@@ -62,7 +62,7 @@ class Traced:
         return self.api.post("/bookings", booking_body(departure, **over), headers=headers)
 
     def children(self, parent: ReadableSpan) -> list[str]:
-        return [each.name for each in self.spans if each.parent and each.parent.span_id == parent.context.span_id]
+        return [span.name for span in self.spans if span.parent and span.parent.span_id == parent.context.span_id]
 
 
 def provider_of(exporter: InMemorySpanExporter, **settings: Any) -> TracerProvider:
@@ -111,7 +111,7 @@ def test_a_trace_goes_from_the_callers_span_to_the_batch(traced: Traced) -> None
         "booking.request_id": answer.headers["x-request-id"],
     }
     assert traced.children(request)[-1] == batch.name
-    assert {each.context.trace_id for each in traced.spans} == {int(TRACE_ID, 16)}
+    assert {span.context.trace_id for span in traced.spans} == {int(TRACE_ID, 16)}
 
 
 def test_a_read_has_the_span_of_its_batch(traced: Traced) -> None:
@@ -140,7 +140,7 @@ def test_a_read_has_the_span_of_its_batch(traced: Traced) -> None:
 )
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 def test_a_traceparent_that_is_not_valid_is_ignored(traced: Traced, sent: list[str]) -> None:
-    headers = [("authorization", f"Bearer {traced.api.key}"), *(("traceparent", each) for each in sent)]
+    headers = [("authorization", f"Bearer {traced.api.key}"), *(("traceparent", text) for text in sent)]
     assert traced.client.get("/api/v1/me", headers=headers).status_code == 200
     request = traced.named("GET /api/v1/me")
     assert request.parent is None
@@ -162,7 +162,7 @@ def test_a_refusal_has_its_code_and_only_a_failure_is_an_error(traced: Traced, m
     assert (unrouted.attributes or {})["http.response.status_code"] == 404
     assert failed.status.status_code is trace.StatusCode.ERROR
     assert (failed.attributes or {})["error.type"] == "internal_error"
-    assert "canary" not in "".join(each.to_json() for each in traced.spans)
+    assert "canary" not in "".join(span.to_json() for span in traced.spans)
 
 
 def test_a_batch_and_its_requests_link_to_each_other() -> None:
@@ -172,14 +172,14 @@ def test_a_batch_and_its_requests_link_to_each_other() -> None:
     with tracing.batch("book", requests, 5):
         assert trace.get_current_span().is_recording()
     assert not trace.get_current_span().is_recording()
-    for each in requests:
-        each.end()
+    for request in requests:
+        request.end()
     batch, first, *others = exporter.get_finished_spans()
     assert batch.parent == first.context
     assert batch.attributes == {"booking.lane": "book", "booking.batch.size": 5}
-    assert [link.context for link in batch.links] == [each.context for each in others]
+    assert [link.context for link in batch.links] == [request.context for request in others]
     assert not first.links
-    assert [link.context for each in others for link in each.links] == [batch.context] * 2
+    assert [link.context for request in others for link in request.links] == [batch.context] * 2
 
 
 # Deliveries --------------------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_attempts_continue_the_requests_trace_in_another_process_hours_later(tra
         }
         secret = hooks.secrets[claimed.endpoint_id]
         webhook_verify.verify(claimed.body, headers, secret, now=claimed.at // 10**6)
-    assert "canary" not in "".join(each.to_json() for each in attempts)
+    assert "canary" not in "".join(span.to_json() for span in attempts)
 
 
 def test_an_event_that_no_request_caused_begins_a_trace(traced: Traced) -> None:
@@ -241,7 +241,7 @@ def test_an_unrecorded_trace_of_the_caller_reaches_the_receiver(url: str) -> Non
             hooks.endpoint(EventType.BOOKING_CREATED, EventType.CUSTOMER_CREATED)
             traced.book(traceparent=CALLERS)
             traced.api.post("/customers", {"name": "Ada", "email": "lovelace@example.com"})
-            claimed = {each.event_type: dict(signed_headers(each)) for each in hooks.claim()}
+            claimed = {delivery.event_type: dict(signed_headers(delivery)) for delivery in hooks.claim()}
     assert exporter.get_finished_spans() == ()
     assert re.fullmatch(f"00-{TRACE_ID}-[0-9a-f]{{16}}-00", claimed["booking.created"]["traceparent"])
     assert "traceparent" not in claimed["customer.created"]
@@ -257,13 +257,13 @@ def test_the_share_limits_new_traces_and_continued_traces_are_always_recorded() 
         scope: dict[str, Any] = {"type": "http", "method": "GET", "headers": lines}
         tracing.begin_request(scope)
         tracing.end_request(scope, 404)
-    assert [each.name for each in exporter.get_finished_spans()] == ["deliver ping", "GET"]
+    assert [span.name for span in exporter.get_finished_spans()] == ["deliver ping", "GET"]
     assert ["traceparent" in request.headers for request in sender.requests] == [False, True]
 
 
-@pytest.mark.parametrize("kept", [[], [("traceparent", CALLERS)]], ids=["no trace", "a trace"])
-def test_a_provider_that_is_disabled_passes_a_trace_on_as_it_is(kept: list[tuple[str, str]]) -> None:
-    headers = [("Svc-Event-Type", "ping"), ("Svc-Event-Id", "1"), ("Svc-Delivery-Id", "2"), *kept]
+@pytest.mark.parametrize("trace_headers", [[], [("traceparent", CALLERS)]], ids=["no trace", "a trace"])
+def test_a_provider_that_is_disabled_passes_a_trace_on_as_it_is(trace_headers: list[tuple[str, str]]) -> None:
+    headers = [("Svc-Event-Type", "ping"), ("Svc-Event-Id", "1"), ("Svc-Delivery-Id", "2"), *trace_headers]
     asyncio.run(TracedSender(sender := FakeSender(), Tracing(trace.NoOpTracerProvider())).send("", headers, b""))
     assert [request.headers for request in sender.requests] == [dict(headers)]
 
@@ -274,10 +274,10 @@ def test_without_tracing_no_column_is_written_and_no_header_is_sent(api: Api, st
     departure = api.world.departure(api.world.experience())
     statements.clear()
     api.post("/bookings", booking_body(departure), headers={"traceparent": CALLERS})
-    written = [each for each in statements if "INSERT INTO events" in each]
+    written = [text for text in statements if "INSERT INTO events" in text]
     assert written
-    assert not [each for each in written if "traceparent" in each]
-    (claimed,) = (each for each in hooks.claim(free=1000) if each.organization_id == api.world.organization.id)
+    assert not [text for text in written if "traceparent" in text]
+    (claimed,) = (row for row in hooks.claim(free=1000) if row.organization_id == api.world.organization.id)
     assert "traceparent" not in dict(signed_headers(claimed))
 
 
@@ -298,20 +298,20 @@ def test_a_delivery_is_traced_and_no_span_has_its_content(fresh_database_url: st
         guest = {"name": "Canary Guest", "email": "canary@example.com", "phone": "+47 900 canary"}
         booking = traced.book(customer=guest, note="canary note", traceparent=CALLERS).json()
         receiver.wait_for(1)
-        wait_until(lambda: [each for each in traced.spans if each.name == "deliver booking.created"], "its span ends")
+        wait_until(lambda: [span for span in traced.spans if span.name == "deliver booking.created"], "its span ends")
         traced.api.get("/customers", email="canary@example.com")
         client.get(booking["manage_url"].partition("8000")[2])
         traced.api.cancel(booking["id"], reason="canary reason")
         Api(client, traced.world, "svc_canary_key").get("/me")
         (receipt,) = receiver.receipts
-        found = "".join(each.to_json() for each in traced.spans)
+        text = "".join(span.to_json() for span in traced.spans)
     attempt = traced.named("deliver booking.created")
     assert receipt.headers["traceparent"] == f"00-{TRACE_ID}-{attempt.context.span_id:016x}-01"
     hidden = ["canary", traced.api.key[12:], endpoint["secret"], booking["manage_url"].rpartition("/")[2], SECRET]
     hidden += ["127.0.0.1", "testserver", "Canary", "manage_token"]
-    assert not [each for each in hidden if each in found]
-    assert not re.search(rf"(?<![0-9a-f]){receiver.port}(?![0-9a-f])", found)  # in an id its digits mean nothing
-    assert {each.name.partition(" ")[0] for each in traced.spans} >= {"GET", "POST", "batch", "deliver"}
+    assert not [secret for secret in hidden if secret in text]
+    assert not re.search(rf"(?<![0-9a-f]){receiver.port}(?![0-9a-f])", text)  # in an id its digits mean nothing
+    assert {span.name.partition(" ")[0] for span in traced.spans} >= {"GET", "POST", "batch", "deliver"}
 
 
 # Setting it up -----------------------------------------------------------------------------------------------------

@@ -8,5 +8,5 @@ from support.api.connections import SteppedLoop, stepped_loop
 
 @pytest.fixture
 def loop() -> Iterator[SteppedLoop]:
-    with stepped_loop() as made:
-        yield made
+    with stepped_loop() as loop:
+        yield loop

@@ -285,7 +285,7 @@ def test_the_connection_is_kept_and_each_request_is_answered_in_its_turn(
     connection: Connection, turnstile: Turnstile, pieces: list[bytes], statuses: list[int], state: str
 ) -> None:
     connection.send(*pieces)
-    assert [each.status for each in connection.responses] == statuses
+    assert [response.status for response in connection.responses] == statuses
     assert connection.state == state
     assert turnstile.ended == statuses.count(200)
 
@@ -343,8 +343,8 @@ def test_a_client_that_retries_at_once_gets_one_refusal_a_second(
 
 def answer(client: TestClient, key: str, path: str = "/api/v1/me") -> Any:
     """Ask with a key, and return the status, the headers and the body of the answer."""
-    found = client.get(path, headers={"Authorization": f"Bearer {key}"})
-    return found.status_code, dict(found.headers), found.json()
+    response = client.get(path, headers={"Authorization": f"Bearer {key}"})
+    return response.status_code, dict(response.headers), response.json()
 
 
 @pytest.fixture
@@ -357,15 +357,15 @@ def client(fresh_database_url: str) -> Iterator[TestClient]:
 @pytest.fixture
 def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Each key that is looked up."""
-    found: list[str] = []
+    look_ups: list[str] = []
     identify_many = keys.identify_many
 
     def counting(tx: Any, texts: Sequence[str], *others: Any) -> Any:
-        found.extend(texts)
+        look_ups.extend(texts)
         return identify_many(tx, texts, *others)
 
     monkeypatch.setattr(keys, "identify_many", counting)
-    return found
+    return look_ups
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)

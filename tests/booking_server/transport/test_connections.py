@@ -436,8 +436,8 @@ def test_stopping_closes_idle_connections_and_finishes_running_requests(loop: St
     idle, running, lingering = (Connection(loop, slow) for _ in range(3))
     running.send(GET + b"\r\n")
     lingering.send(b"nonsense\r\n")
-    for each in (idle, running, lingering):
-        each.protocol.shutdown()
+    for connection in (idle, running, lingering):
+        connection.protocol.shutdown()
     assert [idle.state, running.state, lingering.state] == ["closed", "open", "closed"]
     slow.released.set()
     running.settle()

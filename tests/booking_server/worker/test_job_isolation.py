@@ -65,8 +65,8 @@ Filled = list[tuple[Table, list[Row]]]
 
 def _own(world: World, count: int, **columns: Any) -> list[tuple[int, Row]]:
     """Return numbered rows with an organization and an id."""
-    made = ids(hash(world.org) % 1000)
-    return [(number, {"organization_id": world.org, "id": next(made)} | columns) for number in range(count)]
+    row_ids = ids(hash(world.org) % 1000)
+    return [(number, {"organization_id": world.org, "id": next(row_ids)} | columns) for number in range(count)]
 
 
 def _without_id(row: Row) -> Row:
@@ -89,14 +89,14 @@ def cancelling(world: World, count: int) -> Filled:
 
 
 def touched_departures(world: World, count: int) -> Filled:
-    found = _departures(world, count)
-    return [(tables.departures, [row | {"announce_at": NOON - count + n} for n, row in enumerate(found)])]
+    rows = _departures(world, count)
+    return [(tables.departures, [row | {"announce_at": NOON - count + n} for n, row in enumerate(rows)])]
 
 
 def _bookings(world: World, count: int, **columns: Any) -> list[Row]:
-    experience, made = world.experience(), ids(hash(world.org) % 1000)
+    experience, row_ids = world.experience(), ids(hash(world.org) % 1000)
     departure = world.departure(experience, seats=count, seats_taken=count)
-    rows = (booking(world.org, next(made), departure, experience, NOON) for _ in range(count))
+    rows = (booking(world.org, next(row_ids), departure, experience, NOON) for _ in range(count))
     return [row | {"expires_at": NOON - count + number} | columns for number, row in enumerate(rows)]
 
 
@@ -117,8 +117,8 @@ def outbox_rows(world: World, count: int, **columns: Any) -> Filled:
     payload = json.dumps({"name": "till", "prefix": "svc_1", "expires_at": NOON + DAY})
     rows = []
     for n, row in _own(world, count, kind=KIND, payload=payload, status="queued", created_at=NOON):
-        own = {"key": f"{world.org}:{n:06}", "subject_id": row["id"], "due_at": NOON - count + n}
-        rows.append(_without_id(row) | own | columns)
+        effect = {"key": f"{world.org}:{n:06}", "subject_id": row["id"], "due_at": NOON - count + n}
+        rows.append(_without_id(row) | effect | columns)
     return [(tables.effects, rows)]
 
 
@@ -126,13 +126,13 @@ def mail_rows(world: World, count: int, **columns: Any) -> Filled:
     keys, rows = world.installation.secret_keys, []
     for n, row in _own(world, count, kind=KIND, recipient="staff@example.com", status="queued", created_at=NOON):
         message = keys.seal("mail", b"Subject: hi\r\n\r\n", world.org, row["id"])
-        own = {
+        mail = {
             "effect_key": row["id"],
             "message_id": row["id"],
             "message": message,
             "next_attempt_at": NOON - count + n,
         }
-        rows.append(row | own | columns)
+        rows.append(row | mail | columns)
     return [(tables.mails, rows)]
 
 
@@ -145,10 +145,10 @@ MONEY = {"currency": "NOK", "created_at": NOON, "updated_at": NOON, "amount_mino
 
 def due_refunds(world: World, count: int) -> Filled:
     bookings = _bookings(world, count, status="cancelled", cancelled_at=NOON, expires_at=None)
-    made = ids(hash(world.org) % 1000 + 1)
+    row_ids = ids(hash(world.org) % 1000 + 1)
     payments, refunds = [], []
     for number, row in enumerate(bookings):
-        payment_id, refund_id = next(made), next(made)
+        payment_id, refund_id = next(row_ids), next(row_ids)
         of = MONEY | {"organization_id": world.org, "booking_id": row["id"]}
         payments.append(of | {"id": payment_id, "payment_intent": f"pi_{number}", "status": "paid"})
         due_at = {"status": "requested", "next_attempt_at": NOON - count + number}
@@ -158,10 +158,10 @@ def due_refunds(world: World, count: int) -> Filled:
 
 def due_checks(world: World, count: int) -> Filled:
     bookings = _bookings(world, count, status="pending", payment_status="pending")
-    own, intents = MONEY | {"organization_id": world.org, "status": "open"}, []
+    common, intents = MONEY | {"organization_id": world.org, "status": "open"}, []
     for number, row in enumerate(bookings):
         check_at = NOON - count + number
-        intents.append(own | {"booking_id": row["id"], "intent_id": f"pi_{number}", "check_at": check_at})
+        intents.append(common | {"booking_id": row["id"], "intent_id": f"pi_{number}", "check_at": check_at})
     return [(tables.bookings, bookings), (tables.payment_intents, intents)]
 
 
@@ -179,13 +179,13 @@ def old_holds(world: World, count: int) -> Filled:
 
 
 def old_answers(world: World, count: int) -> Filled:
-    made = _own(world, count, fingerprint="f", status=201, body_sealed="x", created_at=AGES_AGO)
-    return [(tables.idempotency, [_without_id(row) | {"key": f"{world.org}:{n:06}"} for n, row in made])]
+    numbered = _own(world, count, fingerprint="f", status=201, body_sealed="x", created_at=AGES_AGO)
+    return [(tables.idempotency, [_without_id(row) | {"key": f"{world.org}:{n:06}"} for n, row in numbered])]
 
 
 def old_reservations(world: World, count: int) -> Filled:
-    made = _own(world, count, fingerprint="f", hold_id=new_id(), created_at=AGES_AGO, updated_at=AGES_AGO)
-    return [(tables.reservations, [row for _, row in made])]
+    numbered = _own(world, count, fingerprint="f", hold_id=new_id(), created_at=AGES_AGO, updated_at=AGES_AGO)
+    return [(tables.reservations, [row for _, row in numbered])]
 
 
 def old_events(world: World, count: int) -> Filled:
@@ -194,8 +194,8 @@ def old_events(world: World, count: int) -> Filled:
 
 def unfinished_erasures(world: World, count: int) -> Filled:
     base = {"addresses": "[]", "position": "[]", "requested_at": AGES_AGO, "progressed_at": AGES_AGO}
-    made = _own(world, count, step="bookings", **base)
-    return [(tables.erasures, [_without_id(row) | {"customer_id": row["id"]} for _, row in made])]
+    numbered = _own(world, count, step="bookings", **base)
+    return [(tables.erasures, [_without_id(row) | {"customer_id": row["id"]} for _, row in numbered])]
 
 
 def old_customers(world: World, count: int) -> Filled:
@@ -284,11 +284,11 @@ def jobs_of(neighbours: Neighbours) -> list[Job]:
 
 def sweeps_of(jobs: Sequence[Job]) -> dict[str, Sweep[Any]]:
     """Return every sweep that a job holds, by name."""
-    held = [value for job in jobs for value in vars(job).values()]
+    values = [value for job in jobs for value in vars(job).values()]
     for job in jobs:
         if isinstance(job, SweepJob):
-            held += [task.sweep for task in job.tasks]
-    return {sweep.name: sweep for sweep in held if isinstance(sweep, Sweep)}
+            values += [task.sweep for task in job.tasks]
+    return {sweep.name: sweep for sweep in values if isinstance(sweep, Sweep)}
 
 
 def turn(sweep: Sweep[Any], batches: int = BATCHES) -> int:
@@ -456,19 +456,19 @@ def test_a_purge_that_fails_for_one_organization_is_parked(
 def test_the_writer_is_free_between_two_batches_of_a_purge(neighbours: Neighbours) -> None:
     """Another transaction is committed after each batch, while the turn goes on."""
     neighbours.fill(PURGES["stored_answers"], 100)
-    job, seen = begun(neighbours), []
+    job, counts = begun(neighbours), []
     write = neighbours.database.write
 
     def interleaved(fn: Callable[[Any], Any]) -> Any:
         result = write(fn)
         with databases.connect(neighbours.url) as connection:
             connection.execute("UPDATE retention_clock SET moved_at = moved_at")
-        seen.append(len(neighbours.left(PURGES["stored_answers"], neighbours.large)))
+        counts.append(len(neighbours.left(PURGES["stored_answers"], neighbours.large)))
         return result
 
     neighbours.database.write = interleaved  # type: ignore[method-assign]
     asyncio.run(job.run_turn(asyncio.Event()))
-    assert set(seen) == set(range(81, 101)), "twenty batches of one row, with a commit of another connection after each"
+    assert set(counts) == set(range(81, 101)), "twenty batches of a row, with a commit of another connection after each"
 
 
 def test_a_stopping_purge_ends_after_its_current_batch(neighbours: Neighbours) -> None:
@@ -610,7 +610,7 @@ def test_mails_that_hang_for_one_organization_leave_a_connection_for_another(nei
                 await released.wait()
             else:
                 sent.set()
-            await report([MailResult(each, MailOutcome.SENT) for each in mails])
+            await report([MailResult(mail, MailOutcome.SENT) for mail in mails])
 
     run_until(mailing(neighbours, HangingMailer()), sent.wait, released.set)
     assert neighbours.left(case, neighbours.small) == []
@@ -622,29 +622,29 @@ def test_a_mail_waits_for_two_batches_of_what_another_organization_owes(neighbou
     (rows,) = [rows for _, rows in outbox_rows(neighbours.small, 1)]
     for table, owed in case.fill(neighbours.large, backlog):
         databases.fill(neighbours.url, table, owed)
-    sent, left = asyncio.Event(), []
+    sent, backlogs = asyncio.Event(), []
 
     class Mailing:
         delivers = True
 
         async def send(self, mails: Sequence[ClaimedMail], report: MailReport) -> None:
             if mails[0].organization_id == neighbours.small.org:
-                left.append(len(neighbours.left(case, neighbours.large)))
+                backlogs.append(len(neighbours.left(case, neighbours.large)))
                 sent.set()
-            await report([MailResult(each, MailOutcome.SENT) for each in mails])
+            await report([MailResult(mail, MailOutcome.SENT) for mail in mails])
 
     job = mailing(neighbours, Mailing())
     run_batch = job.writes.run_batch
 
-    async def then_owed(*arguments: Any, **named: Any) -> Any:
-        batch = await run_batch(*arguments, **named)
+    async def then_owed(*arguments: Any, **keywords: Any) -> Any:
+        batch = await run_batch(*arguments, **keywords)
         if rows:
             databases.fill(neighbours.url, tables.effects, [rows.pop()])
         return batch
 
     job.writes.run_batch = then_owed  # type: ignore[method-assign]
     run_until(job, sent.wait, lambda: None)
-    assert left[0] >= backlog - 2 * WRITE_BATCH
+    assert backlogs[0] >= backlog - 2 * WRITE_BATCH
 
 
 def test_refunds_that_hang_for_one_organization_leave_calls_for_another(neighbours: Neighbours) -> None:
@@ -674,7 +674,7 @@ def test_hanging_look_ups_at_stripe_leave_calls_for_another_organization(neighbo
     neighbours.fill(SWEEPS["check_payments"], 20)
     for world in (neighbours.large, neighbours.small):
         configure(world, api_key=_api_key(world))
-    asked, released, hangs = asyncio.Event(), asyncio.Event(), list[str]()
+    arrival, released, hangs = asyncio.Event(), asyncio.Event(), list[str]()
 
     class HangingStripe:
         async def look_up(self, api_key: str, *_: object) -> Any:
@@ -682,8 +682,8 @@ def test_hanging_look_ups_at_stripe_leave_calls_for_another_organization(neighbo
                 hangs.append(api_key)
                 await released.wait()
             else:
-                seen.append(len(hangs))
-                asked.set()
+                counts.append(len(hangs))
+                arrival.set()
             raise Unavailable
 
         cancel = look_up
@@ -691,10 +691,10 @@ def test_hanging_look_ups_at_stripe_leave_calls_for_another_organization(neighbo
         async def aclose(self) -> None:
             """Do nothing."""
 
-    seen = list[int]()
+    counts = list[int]()
     job = PaymentCheckJob(neighbours.database, neighbours.small.installation, HangingStripe())
-    run_until(job, asked.wait, released.set)
-    assert seen[0] <= CHECKS_OF_ONE_MAX
+    run_until(job, arrival.wait, released.set)
+    assert counts[0] <= CHECKS_OF_ONE_MAX
 
 
 def test_an_unrecordable_refund_is_parked_and_all_others_are_recorded(

@@ -64,8 +64,8 @@ def work_off(queue: DeliveryQueue, hooks: Hooks) -> list[ClaimedDelivery]:
 
     async def work() -> list[ClaimedDelivery]:
         claimed = await queue.claim()
-        for each in claimed:
-            queue.add_result(hooks.result(each, AttemptError.HTTP_STATUS))
+        for delivery in claimed:
+            queue.add_result(hooks.result(delivery, AttemptError.HTTP_STATUS))
         await queue.record()
         return claimed
 
@@ -73,8 +73,8 @@ def work_off(queue: DeliveryQueue, hooks: Hooks) -> list[ClaimedDelivery]:
 
 
 def unrecorded(hooks: Hooks) -> list[str]:
-    found = hooks.database.read(doctor.examine)
-    return [each.subject for each in found if each.invariant == UNRECORDED]
+    findings = hooks.database.read(doctor.examine)
+    return [finding.subject for finding in findings if finding.invariant == UNRECORDED]
 
 
 def test_a_result_that_cannot_be_recorded_keeps_no_other_from_being_recorded(
@@ -86,7 +86,7 @@ def test_a_result_that_cannot_be_recorded_keeps_no_other_from_being_recorded(
     assert len(claimed) == 6
     assert [row["attempt_count"] for row in sound.deliveries()] == [1] * 5
     assert not queue.has_results
-    (bad,) = [each for each in claimed if each.organization_id == broken.world.org]
+    (bad,) = [delivery for delivery in claimed if delivery.organization_id == broken.world.org]
     (line,) = caplog.records
     assert bad.delivery_id in line.getMessage()
     assert bad.attempt_id in line.getMessage()
@@ -98,9 +98,9 @@ def test_an_endpoint_with_a_parked_result_rests_for_a_minute(
     work_off(queue, sound)
     (later,) = broken.publish()
     (sent,) = sound.publish()
-    assert [each.event_id for each in work_off(queue, sound)] == [sent]
+    assert [delivery.event_id for delivery in work_off(queue, sound)] == [sent]
     clock.advance(MINUTE)
-    assert later in {each.event_id for each in work_off(queue, sound)}
+    assert later in {delivery.event_id for delivery in work_off(queue, sound)}
 
 
 def test_an_unrescuable_lease_is_postponed_and_reported_by_the_doctor(
@@ -108,7 +108,7 @@ def test_an_unrescuable_lease_is_postponed_and_reported_by_the_doctor(
 ) -> None:
     sound.publish(times=3)
     claimed = sound.claim()  # by a worker that then dies
-    (bad,) = [each.delivery_id for each in claimed if each.organization_id == broken.world.org]
+    (bad,) = [delivery.delivery_id for delivery in claimed if delivery.organization_id == broken.world.org]
     broken.world.change(tables.deliveries, bad, lost_leases=2)  # the next expired lease counts as the sixth failure
     clock.advance(MINUTE)
     assert unrecorded(sound) == []
@@ -146,7 +146,7 @@ def test_secrets_that_cannot_be_read_stop_no_claim_of_others(queue: DeliveryQueu
     (secret,) = broken.world.rows(tables.webhook_secrets)
     broken.world.change(tables.webhook_secrets, secret["id"], secret_sealed="not sealed : at all")
     (sent,) = sound.publish()
-    assert [each.event_id for each in work_off(queue, sound)] == [sent]
+    assert [delivery.event_id for delivery in work_off(queue, sound)] == [sent]
 
 
 def test_while_the_database_is_away_everything_is_kept(
@@ -294,8 +294,8 @@ def paused(endpoint_id: str, pause: int) -> Any:
 )
 def test_the_loop_waits_for_the_first_pause_that_ends(notes: list[Any], now_s: float, wait_s: float) -> None:
     pauses = Pauses()
-    for found, began_s, noted_s in notes:
-        pauses.note([paused(*each) for each in found], began_s=began_s, now_s=noted_s)
+    for batch, began_s, noted_s in notes:
+        pauses.note([paused(*pause) for pause in batch], began_s=began_s, now_s=noted_s)
     assert pauses.wait_s(now_s, 0.5) == pytest.approx(wait_s)
 
 

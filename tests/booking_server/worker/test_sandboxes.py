@@ -138,8 +138,8 @@ class Sandbox:
     def pay(self, checkout_id: str, card: SandboxCard) -> dict[str, Any]:
         caller = self.caller()
         paid = self.world.database.write(lambda tx: checkouts.pay_in_sandbox(tx, caller, checkout_id, card))
-        shown: dict[str, Any] = orjson.loads(orjson.dumps(paid))
-        return shown
+        checkout: dict[str, Any] = orjson.loads(orjson.dumps(paid))
+        return checkout
 
     def intent(self, checkout_id: str) -> dict[str, Any]:
         (row,) = [row for row in self.world.rows(tables.payment_intents) if row["booking_id"] == checkout_id]
@@ -170,15 +170,15 @@ def live(module_database: Database, clock: FixedClock, outside: Outside) -> Sand
 
 
 def test_the_clock_of_a_sandbox_expires_only_its_own_checkouts(sandbox: Sandbox, live: Sandbox) -> None:
-    mine, theirs = sandbox.shop.check_out(sandbox.departure), live.shop.check_out(live.departure)
+    sandbox_checkout, live_checkout = sandbox.shop.check_out(sandbox.departure), live.shop.check_out(live.departure)
     sandbox.advance(29 * 60)
     sandbox.work()
-    assert sandbox.booking(mine["id"])["status"] == "pending"
+    assert sandbox.booking(sandbox_checkout["id"])["status"] == "pending"
     assert sandbox.advance(2 * 60)["due"]["bookings"] == 1
     sandbox.work()
-    assert sandbox.booking(mine["id"])["status"] == "cancelled"
-    assert sandbox.booking(mine["id"])["cancelled_at"] == NOON + 31 * MINUTE
-    assert live.booking(theirs["id"])["status"] == "pending"
+    assert sandbox.booking(sandbox_checkout["id"])["status"] == "cancelled"
+    assert sandbox.booking(sandbox_checkout["id"])["cancelled_at"] == NOON + 31 * MINUTE
+    assert live.booking(live_checkout["id"])["status"] == "pending"
 
 
 def test_everything_that_is_due_is_done_once_the_clock_is_ready(sandbox: Sandbox) -> None:
@@ -186,9 +186,9 @@ def test_everything_that_is_due_is_done_once_the_clock_is_ready(sandbox: Sandbox
     assert sandbox.clock()["status"] == "ready"
     assert sandbox.advance(HOUR // SECOND)["status"] == "advancing"
     sandbox.work()
-    shown = sandbox.clock()
-    assert (shown["status"], shown["offset_seconds"]) == ("ready", 3600)
-    assert set(shown["due"].values()) == {0}
+    clock = sandbox.clock()
+    assert (clock["status"], clock["offset_seconds"]) == ("ready", 3600)
+    assert set(clock["due"].values()) == {0}
 
 
 def test_mails_of_a_sandbox_are_captured_and_reach_no_mail_server(sandbox: Sandbox, live: Sandbox) -> None:
@@ -270,10 +270,10 @@ def test_an_ended_sandbox_checkout_cancels_its_payment_without_stripe(sandbox: S
 
 
 def test_refunds_of_a_sandbox_are_made_where_there_is_no_gateway(sandbox: Sandbox, live: Sandbox) -> None:
-    for each in (sandbox, live):
-        booking = each.shop.check_out(each.departure)
-        each.shop.pay(booking["id"])
-        each.shop.cancel(booking["id"])
+    for organization in (sandbox, live):
+        booking = organization.shop.check_out(organization.departure)
+        organization.shop.pay(booking["id"])
+        organization.shop.cancel(booking["id"])
     asyncio.run(RefundJob(sandbox.world.database, None).run_once())
     assert sandbox.refund()["status"] == "succeeded"
     assert live.refund()["status"] == "needs_review"
@@ -285,22 +285,22 @@ def test_a_sandbox_takes_no_stripe_account(sandbox: Sandbox, live: Sandbox) -> N
 
     assert sandbox.shop.refusal(sandbox.shop.act, configure) == ("conflict", "is_a_sandbox")
     assert live.shop.act(configure)
-    found = sandbox.world.database.read(lambda tx: stripe_accounts.exists(tx, sandbox.world.org))
-    assert not found
+    has_account = sandbox.world.database.read(lambda tx: stripe_accounts.exists(tx, sandbox.world.org))
+    assert not has_account
 
 
 def test_retries_of_webhooks_follow_the_clock_and_signatures_the_real_time(sandbox: Sandbox) -> None:
     url = f"https://hooks.example/{sandbox.world.org}"
     Hooks(sandbox.world).endpoint(EventType.BOOKING_CREATED, url=url)
     sandbox.shop.book(sandbox.departure)
-    made = []
+    attempts = []
     for wait_s in (0, 63, 63, 317, 1890):  # after one attempt a minute, then five, then thirty; with the longest jitter
         if wait_s:
             sandbox.advance(wait_s)
         sandbox.work()
-        made.append([at for to, at in sandbox.outside.attempts if to == url])
-    assert [len(each) for each in made] == [1, 2, 2, 3, 4]
-    assert set(made[-1]) == {NOON // SECOND}
+        attempts.append([at for to, at in sandbox.outside.attempts if to == url])
+    assert [len(instants) for instants in attempts] == [1, 2, 2, 3, 4]
+    assert set(attempts[-1]) == {NOON // SECOND}
     started = sorted(row["started_at"] for row in sandbox.world.rows(tables.attempts))
     assert [at - NOON for at in started] == [0, 63 * SECOND, 443 * SECOND, 2333 * SECOND]
 
@@ -328,13 +328,13 @@ def test_repeated_clock_moves_of_a_sandbox_cost_others_no_batch(
     job = expiry_job(live.world)
     asyncio.run(job.run_once())
     for turn in range(3):
-        mine = sandbox.shop.check_out(sandbox.departure)
-        theirs = live.shop.check_out(live.departure)
+        sandbox_checkout = sandbox.shop.check_out(sandbox.departure)
+        live_checkout = live.shop.check_out(live.departure)
         sandbox.advance(HOUR // SECOND)
         clock.advance(2 * MINUTE)
         assert asyncio.run(job.run_turn(asyncio.Event())) == 2, turn
-        assert live.booking(theirs["id"])["cancelled_at"] == clock()
-        assert sandbox.booking(mine["id"])["status"] == "cancelled"
+        assert live.booking(live_checkout["id"])["cancelled_at"] == clock()
+        assert sandbox.booking(sandbox_checkout["id"])["status"] == "cancelled"
 
 
 def test_a_moved_clock_makes_nothing_late_in_metrics_or_doctor(sandbox: Sandbox) -> None:
@@ -345,7 +345,7 @@ def test_a_moved_clock_makes_nothing_late_in_metrics_or_doctor(sandbox: Sandbox)
     options = doctor.CheckOptions(overdue_s=300, skew_s=0)
     examine = lambda: sandbox.world.database.read(lambda tx: doctor.examine(tx, sandbox.world.org, options))  # noqa: E731
     assert examine() == []
-    assert all(each.age_s == 0 for each in sandbox.world.database.read(backlog.read))
+    assert all(entry.age_s == 0 for entry in sandbox.world.database.read(backlog.read))
     sandbox.work()
     assert examine() == []
 
@@ -357,9 +357,9 @@ def test_the_doctor_measures_a_sandbox_by_its_own_clock(sandbox: Sandbox) -> Non
     hold = sandbox.world.insert(tables.holds, **row, expires_at=held_until)
     assert sandbox.world.examine() == []
     sandbox.world.change(tables.holds, hold, expires_at=held_until + 30 * DAY)
-    assert [found.subject for found in sandbox.world.examine()] == [hold]
-    found = sandbox.world.database.read(doctor.examine)
-    assert [each.subject for each in found if each.organization_id == sandbox.world.org] == [hold]
+    assert [findings.subject for findings in sandbox.world.examine()] == [hold]
+    findings = sandbox.world.database.read(doctor.examine)
+    assert [finding.subject for finding in findings if finding.organization_id == sandbox.world.org] == [hold]
     sandbox.world.change(tables.holds, hold, expires_at=held_until)
 
 
@@ -367,12 +367,12 @@ def test_a_worker_sends_no_more_statements_once_it_has_followed_the_clock(sandbo
     worker = sandbox.worker()
 
     def statements_of_a_turn() -> int:
-        seen: list[str] = []
+        texts: list[str] = []
         clock.advance(SECOND)
-        sandbox.world.database.observer = seen.append
+        sandbox.world.database.observer = texts.append
         asyncio.run(worker.run_once())
         sandbox.world.database.observer = None
-        return len(seen)
+        return len(texts)
 
     statements_of_a_turn()
     before = statements_of_a_turn()

@@ -26,7 +26,7 @@ from booking_server.worker.jobs.periodic import Job
 from booking_server.worker.notifier import listen, open_notifier
 from booking_server.worker.process import running
 
-WANTED = (EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED, EventType.BOOKING_CANCELLED)
+EVENT_TYPES = (EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED, EventType.BOOKING_CANCELLED)
 
 
 def url_of(world: World) -> str:
@@ -36,9 +36,9 @@ def url_of(world: World) -> str:
 @pytest.fixture
 def hooks(world: World) -> Hooks:
     """An organization with an endpoint."""
-    made = Hooks(world)
-    made.endpoint(*WANTED, url=url_of(world))
-    return made
+    hooks = Hooks(world)
+    hooks.endpoint(*EVENT_TYPES, url=url_of(world))
+    return hooks
 
 
 def turn(world: World, receiver: FakeSender) -> int:
@@ -54,10 +54,10 @@ def test_events_are_delivered_in_order_and_verify(api: Api, world: World, hooks:
     api.cancel(booking["id"])
     receiver = FakeSender(url=url_of(world))
     turn(world, receiver)
-    mine = [request for request in receiver.requests if booking["id"].encode() in request.body]
-    assert [request.headers["Svc-Event-Type"] for request in mine] == list(WANTED)
+    requests = [request for request in receiver.requests if booking["id"].encode() in request.body]
+    assert [request.headers["Svc-Event-Type"] for request in requests] == list(EVENT_TYPES)
     (secret,) = hooks.secrets.values()
-    for _, headers, body in mine:
+    for _, headers, body in requests:
         delivery = webhook_verify.verify(body, headers, secret, now=world.clock() / 1e6)
         assert delivery.event_id == headers["Svc-Event-Id"]
         assert delivery.json()["data"]["object"]["manage_url"] is None
@@ -123,7 +123,7 @@ def test_deliveries_claimed_before_a_stop_are_sent_and_recorded(
 
         def claim_and_stop(*args: Any, **kwargs: Any) -> list[webhooks.ClaimedDelivery]:
             claimed = claim(*args, **kwargs)
-            if any(each.organization_id == world.org for each in claimed):
+            if any(delivery.organization_id == world.org for delivery in claimed):
                 loop.call_soon_threadsafe(stop.set)
             return claimed
 

@@ -42,14 +42,14 @@ def turn(job: ExpiryJob) -> int:
 def turns(job: ExpiryJob, world: World) -> int:
     """Run turns a second apart until one finds nothing, and return the numbers of rows found. A turn has a budget, and
     other organizations of the database may have their checkouts in the first."""
-    found = 0
+    count = 0
     for _ in range(20):
         of_turn = turn(job)
         if not of_turn:
             break
-        found += of_turn
+        count += of_turn
         world.clock.advance(SECOND)
-    return found
+    return count
 
 
 def test_turns_within_a_second_do_nothing(ops: Operations, statements: list[str]) -> None:
@@ -172,11 +172,11 @@ def test_a_departure_that_ran_while_a_booking_was_pending_is_not_cancelled(
     ops: Operations, waiting: UnderMinimum
 ) -> None:
     world = ops.world
-    for each in waiting.pending:
-        world.change(tables.bookings, each, expires_at=world.clock() + 5 * HOUR)
+    for booking_id in waiting.pending:
+        world.change(tables.bookings, booking_id, expires_at=world.clock() + 5 * HOUR)
     world.clock.advance(2 * HOUR)
-    for each in waiting.pending:
-        ops.cancel(each)
+    for booking_id in waiting.pending:
+        ops.cancel(booking_id)
     turn(make_job(ops))
     assert world.row(tables.departures, waiting.departure)["status"] == "open"
     assert ops.booking(waiting.confirmed)["status"] == "confirmed"

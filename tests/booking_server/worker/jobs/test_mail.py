@@ -48,8 +48,8 @@ def server() -> Iterator[MailServer]:
 def make_job(world: World, **settings: str) -> MailJob:
     url = world.database.url.render_as_string(hide_password=False)
     environment = {f"BOOKING_{name.upper()}": value for name, value in settings.items()}
-    made = Settings.from_environment({"BOOKING_DATABASE_URL": url, "BOOKING_SECRET_KEY": SECRET} | environment)
-    return mail_job(made, world.database, world.installation)
+    mail_settings = Settings.from_environment({"BOOKING_DATABASE_URL": url, "BOOKING_SECRET_KEY": SECRET} | environment)
+    return mail_job(mail_settings, world.database, world.installation)
 
 
 def turn(world: World, **settings: str) -> int:
@@ -112,10 +112,10 @@ def test_no_transaction_is_open_while_a_mail_is_sent(mails: Mails) -> None:
         async def send(self, claimed: Sequence[ClaimedMail], report: MailReport) -> None:
             database = mails.world.database
             open_then.extend(await asyncio.to_thread(lambda: [database.write(lambda tx: tx.now()) for _ in claimed]))
-            await report([MailResult(each, MailOutcome.SENT) for each in claimed])
+            await report([MailResult(mail, MailOutcome.SENT) for mail in claimed])
 
-    made = make_job(mails.world)
-    asyncio.run(MailJob(mails.world.database, mails.world.installation, WatchingMailer(), made._sender).run_once())
+    job = make_job(mails.world)
+    asyncio.run(MailJob(mails.world.database, mails.world.installation, WatchingMailer(), job._sender).run_once())
     assert len(open_then) == 2  # each would have waited for the writer, or for the row
 
 
@@ -124,13 +124,13 @@ def test_a_stopping_worker_sends_its_batch_and_claims_no_other(mails: Mails, ser
     for number in range(CONNECTIONS_MAX * SEND_BATCH + 1):
         mails.book(f"a-key-of-a-test-{number}", notify_staff=False)
     mails.write(limit=100)
-    made, stop = make_job(mails.world, smtp_url=server.url), asyncio.Event()
+    job, stop = make_job(mails.world, smtp_url=server.url), asyncio.Event()
 
     async def work() -> int:
-        count = await made.run_turn(stop)
+        count = await job.run_turn(stop)
         stop.set()
-        assert await made.run_turn(stop) == 0
-        await made.close()
+        assert await job.run_turn(stop) == 0
+        await job.close()
         return count
 
     assert asyncio.run(work()) == OF_ONE_MAX * SEND_BATCH
@@ -138,13 +138,13 @@ def test_a_stopping_worker_sends_its_batch_and_claims_no_other(mails: Mails, ser
 
 
 def test_an_idle_turn_writes_nothing(mails: Mails, server: MailServer) -> None:
-    made = make_job(mails.world, smtp_url=server.url)
-    asyncio.run(made.run_once())
-    seen: list[str] = []
-    mails.world.database.observer = seen.append
-    assert asyncio.run(made.run_once()) == 0
-    assert len(seen) == 2, "the organizations with mails to write, and with mails to send"
-    assert all(text.startswith("WITH RECURSIVE") for text in seen)
+    job = make_job(mails.world, smtp_url=server.url)
+    asyncio.run(job.run_once())
+    texts: list[str] = []
+    mails.world.database.observer = texts.append
+    assert asyncio.run(job.run_once()) == 0
+    assert len(texts) == 2, "the organizations with mails to write, and with mails to send"
+    assert all(text.startswith("WITH RECURSIVE") for text in texts)
 
 
 # Without a mail server -------------------------------------------------------------------------------------------

@@ -76,20 +76,20 @@ def statuses(till: Till) -> Counter[str]:
 
 
 def test_each_refund_is_sent_once_within_the_share_of_its_organization(till: Till) -> None:
-    made = [till.with_refund() for _ in range(2 * REFUNDS_IN_FLIGHT_MAX + 1)]
+    booking_ids = [till.with_refund() for _ in range(2 * REFUNDS_IN_FLIGHT_MAX + 1)]
     full = threading.Barrier(REFUNDS_OF_ONE_MAX)
-    left = iter(range(REFUNDS_OF_ONE_MAX))
+    places = iter(range(REFUNDS_OF_ONE_MAX))
 
     def act(_: ClaimedRefund) -> RefundOutcome:
-        if next(left, None) is not None:
+        if next(places, None) is not None:
             full.wait(timeout=60)  # breaks unless the first calls all run at once
         return RefundOutcome.REFUNDED
 
     gateway = ScriptedGateway(act)
-    assert run(RefundJob(till.world.database, gateway), turns=2) == [len(made), 0]
+    assert run(RefundJob(till.world.database, gateway), turns=2) == [len(booking_ids), 0]
     assert gateway.most_at_once == REFUNDS_OF_ONE_MAX
-    assert gateway.calls == dict.fromkeys(made, 1)
-    assert statuses(till) == {"succeeded": len(made)}
+    assert gateway.calls == dict.fromkeys(booking_ids, 1)
+    assert statuses(till) == {"succeeded": len(booking_ids)}
     assert {row["status"] for row in till.world.rows(tables.payments)} == {"refunded"}
 
 
@@ -110,16 +110,16 @@ def test_a_stopping_worker_settles_its_sent_refunds_and_claims_no_other(till: Ti
 
 def test_no_transaction_is_open_during_a_call(till: Till) -> None:
     booking_id = till.with_refund()
-    seen: list[str] = []
+    in_call: list[str] = []
 
     def act(claimed: ClaimedRefund) -> RefundOutcome:
         # On SQLite, which has one writer, this would wait without end.
         till.world.change(tables.bookings, booking_id, note="changed meanwhile")
-        seen.append(till.refund(booking_id)["status"])
+        in_call.append(till.refund(booking_id)["status"])
         return RefundOutcome.REFUNDED
 
     run(RefundJob(till.world.database, ScriptedGateway(act)))
-    assert seen == ["sending"]
+    assert in_call == ["sending"]
     assert statuses(till) == {"succeeded": 1}
 
 
@@ -157,7 +157,7 @@ def test_a_bug_in_one_refund_leaves_its_lease_and_all_other_results(
 
     assert run(RefundJob(till.world.database, ScriptedGateway(act), lease_s=30)) == [4]
     assert "ZeroDivisionError" in caplog.text
-    assert {till.refund(each)["status"] for each in others} == {"succeeded"}
+    assert {till.refund(booking_id)["status"] for booking_id in others} == {"succeeded"}
     assert till.refund(wrong)["status"] == "sending"
     assert run(RefundJob(till.world.database, ScriptedGateway())) == [0]
     till.world.clock.advance(30 * SECOND)
@@ -186,13 +186,13 @@ def test_a_refund_whose_lease_has_expired_is_not_sent(till: Till) -> None:
 
 
 def test_without_a_stripe_key_refunds_are_recorded_for_staff(till: Till) -> None:
-    made = [till.with_refund() for _ in range(3)]
+    booking_ids = [till.with_refund() for _ in range(3)]
     settings = Settings(database_url=till.world.database.url.render_as_string(hide_password=False))
     jobs = periodic_jobs(settings, till.world.database, till.world.installation)
-    (job,) = [each for each in jobs if isinstance(each, RefundJob)]
+    (job,) = [candidate for candidate in jobs if isinstance(candidate, RefundJob)]
     assert run(job, turns=2) == [3, 0]
     assert statuses(till) == {"needs_review": 3}
-    assert sorted(till.staff_mails()) == sorted(made)
+    assert sorted(till.staff_mails()) == sorted(booking_ids)
 
 
 def reopen(till: Till, booking_id: str) -> None:
@@ -236,12 +236,12 @@ class Simulation:
     ledger: Ledger
 
     def with_refunds(self, count: int) -> list[str]:
-        made = []
+        booking_ids = []
         for number in range(count):
             booking_id = self.till.with_refund(amount_minor := 1_000 + number)
             self.ledger.charge(f"pi_{booking_id}", 2 * amount_minor)  # room for a second refund, were there one
-            made.append(booking_id)
-        return made
+            booking_ids.append(booking_id)
+        return booking_ids
 
     def advance(self, micros: int) -> None:
         self.till.world.clock.advance(micros)
@@ -264,17 +264,17 @@ class Simulation:
         self.ledger.rate = 0.0
         self.work_for(10 * MINUTE, MINUTE)
 
-    def each_was_refunded_once(self, made: list[str]) -> None:
-        for number, booking_id in enumerate(made):
+    def each_was_refunded_once(self, booking_ids: list[str]) -> None:
+        for number, booking_id in enumerate(booking_ids):
             refund, payment = self.till.refund(booking_id), self.till.payment(booking_id)
             ((given_back, name, refund_id),) = [
-                (each["amount"], each["metadata"]["refund_id"], each["id"])
-                for each in self.ledger.refunds(f"pi_{booking_id}")
+                (entry["amount"], entry["metadata"]["refund_id"], entry["id"])
+                for entry in self.ledger.refunds(f"pi_{booking_id}")
             ]
             assert given_back == payment["refunded_minor"] == refund["amount_minor"] == 1_000 + number
             assert (name, refund_id) == (refund["id"], refund["provider_refund_id"])
             assert (refund["status"], payment["status"]) == ("succeeded", "refunded")
-        assert set(self.ledger.keys()) == {f"refund-{self.till.refund(each)['id']}" for each in made}
+        assert set(self.ledger.keys()) == {f"refund-{self.till.refund(booking_id)['id']}" for booking_id in booking_ids}
 
 
 @pytest.fixture
@@ -285,19 +285,19 @@ def simulation(till: Till) -> Iterator[Simulation]:
 
 @pytest.mark.exhaustive(but="postgresql")
 def test_each_booking_is_refunded_once_despite_many_faults(simulation: Simulation) -> None:
-    made = simulation.with_refunds(60)
+    booking_ids = simulation.with_refunds(60)
     simulation.ledger.rate = 0.35
     simulation.ledger.kinds = list(Fault)
     simulation.work_for(10 * MINUTE, 30 * SECOND)
     simulation.recover()
-    simulation.each_was_refunded_once(made)
+    simulation.each_was_refunded_once(booking_ids)
     assert len(simulation.ledger.met) > 4
 
 
 @pytest.mark.one_database
 @pytest.mark.exhaustive(but="postgresql")
 def test_ten_minutes_settle_all_refunds_after_a_day_of_outage(simulation: Simulation) -> None:
-    made = simulation.with_refunds(24)
+    booking_ids = simulation.with_refunds(24)
     ledger = simulation.ledger
     # The last responses before the outage: some refunds were made without a response.
     ledger.next_faults += [Fault.TIMEOUT_AFTER, Fault.ERROR_BEFORE, Fault.ERROR_AFTER] * 8
@@ -306,4 +306,4 @@ def test_ten_minutes_settle_all_refunds_after_a_day_of_outage(simulation: Simula
     simulation.work_for(25 * HOUR, 2 * HOUR + 30 * MINUTE)
     assert statuses(simulation.till) == {"sending": 24}
     simulation.recover()
-    simulation.each_was_refunded_once(made)
+    simulation.each_was_refunded_once(booking_ids)

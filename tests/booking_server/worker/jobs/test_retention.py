@@ -21,7 +21,7 @@ from booking_core.records import retention_clock
 from booking_core.records.retention_clock import CATCH_UP, Measured, moved
 from booking_server.worker.jobs.retention import RetentionJob
 
-KEPT = {"delivery_retention_days": 30, "event_retention_days": 90, "idempotency_retention_days": 30}
+RETENTION = {"delivery_retention_days": 30, "event_retention_days": 90, "idempotency_retention_days": 30}
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def world(alone: World) -> World:
 
 
 def settings(world: World) -> Settings:
-    return Settings(database_url=str(world.database.url), secret_key=SECRET, **KEPT)
+    return Settings(database_url=str(world.database.url), secret_key=SECRET, **RETENTION)
 
 
 def make_job(world: World, **options: Any) -> RetentionJob:
@@ -62,8 +62,8 @@ def subscribe(world: World) -> str:
 def settle(world: World) -> None:
     queue_rows(world)
     for row in world.rows(tables.deliveries):
-        done = {"status": "succeeded", "completed_at": world.clock(), "next_attempt_at": None}
-        world.change(tables.deliveries, row["id"], **done)
+        outcome = {"status": "succeeded", "completed_at": world.clock(), "next_attempt_at": None}
+        world.change(tables.deliveries, row["id"], **outcome)
 
 
 def kept(world: World) -> dict[str, int]:
@@ -92,12 +92,12 @@ def test_full_batches_are_followed_by_a_short_pause(world: World) -> None:
     book(world, 5)
     world.clock.advance(31 * DAY)
     job = make_job(world, limit=1, transactions=2)
-    done = [turn(job)]
+    counts = [turn(job)]
     for _ in range(3):
         assert turn(job) == 0, "without a pause"
         world.clock.advance(SECOND)
-        done.append(turn(job))
-    assert done == [2, 2, 1, 0]
+        counts.append(turn(job))
+    assert counts == [2, 2, 1, 0]
 
 
 def test_an_idle_turn_runs_once_a_minute(world: World) -> None:
@@ -105,12 +105,12 @@ def test_an_idle_turn_runs_once_a_minute(world: World) -> None:
     turn(job)
     book(world)
     world.clock.advance(MINUTE - 1)
-    seen: list[str] = []
-    world.database.observer = seen.append
-    assert (turn(job), seen) == (0, [])
+    texts: list[str] = []
+    world.database.observer = texts.append
+    assert (turn(job), texts) == (0, [])
     world.clock.advance(1)
     turn(job)
-    assert len(seen) == 14, "the clock, eight kinds, two of them with more ends, and the parked rows"
+    assert len(texts) == 14, "the clock, eight kinds, two of them with more ends, and the parked rows"
 
 
 @pytest.mark.one_database
@@ -287,7 +287,7 @@ def test_the_retention_clock_moves_in_bounded_steps(
 
 
 def record(mails: Mails, claimed: Sequence[ClaimedMail], outcome: MailOutcome) -> None:
-    tried = [MailResult(each, outcome, "550 no such user") for each in claimed]
+    tried = [MailResult(mail, outcome, "550 no such user") for mail in claimed]
     mails.world.database.write(lambda tx: notifications.record(tx, tried))
 
 
