@@ -52,18 +52,18 @@ def order(departure: str, number: str = "A-1", count: int = 2) -> Any:
     return sell.Order(number, departure, [{"tier_id": "adult", "count": count}], ADA)
 
 
-def left(api: Api, departure: str) -> int:
+def seats_available(api: Api, departure: str) -> int:
     return int(api.get(f"/departures/{departure}").json()["seats_available"])
 
 
 def test_an_order_is_quoted_held_and_booked(api: Api, departure: str) -> None:
     selling, new_order = seller(api), order(departure)
     quote, hold = selling.offer(new_order)
-    assert (quote.totals.total.amount_minor, hold.seats, left(api, departure)) == (2 * 89000, 2, 1)
+    assert (quote.totals.total.amount_minor, hold.seats, seats_available(api, departure)) == (2 * 89000, 2, 1)
     booking = selling.book(new_order, hold)
     assert (booking.external_reference, booking.metadata) == ("acme:A-1", {"channel": "acme", "order": "A-1"})
     assert api.get(f"/holds/{hold.id}").json()["booking_id"] == booking.id
-    assert left(api, departure) == 1
+    assert seats_available(api, departure) == 1
     assert selling.sell(new_order).id == booking.id
     assert api.world.examine() == []
 
@@ -72,7 +72,7 @@ def test_an_order_that_is_not_paid_gives_its_seats_back(api: Api, departure: str
     selling = seller(api)
     _, hold = selling.offer(order(departure))
     selling.withdraw(hold)
-    assert left(api, departure) == 3
+    assert seats_available(api, departure) == 3
 
 
 def test_an_order_that_is_paid_late_is_booked_while_there_are_seats(api: Api, departure: str) -> None:
@@ -80,7 +80,7 @@ def test_an_order_that_is_paid_late_is_booked_while_there_are_seats(api: Api, de
     _, late = selling.offer(first)
     api.world.clock.advance(15 * MINUTE)
     booking = selling.book(first, late)
-    assert (booking.status, left(api, departure)) == ("confirmed", 1)
+    assert (booking.status, seats_available(api, departure)) == ("confirmed", 1)
     assert selling.book(first, late).id == booking.id
     with pytest.raises(sell.Refused, match="only 1 seats"):
         selling.offer(second)
@@ -95,7 +95,7 @@ def test_a_sold_order_is_moved_once_and_the_calendar_has_the_seats(api: Api, dep
     booking = selling.sell(new_order)
     moved = [selling.move(new_order, other) for _ in range(2)]
     assert {(result.id, result.departure.id) for result in moved} == {(booking.id, other)}
-    assert (left(api, departure), left(api, other)) == (3, 0)
+    assert (seats_available(api, departure), seats_available(api, other)) == (3, 0)
     full = order(departure, "A-2", count=3)
     selling.sell(full)
     with pytest.raises(sell.Refused, match="Not enough seats"):
@@ -121,7 +121,7 @@ def test_a_seller_that_is_killed_sells_the_order_once(
         with pytest.raises(Killed):
             selling.sell(new_order)
     booking = seller(api).sell(new_order)
-    assert (booking.status, left(api, departure)) == ("confirmed", 0)
+    assert (booking.status, seats_available(api, departure)) == ("confirmed", 0)
     assert [row["id"] for row in api.get("/bookings").json()["data"]] == [booking.id]
     assert api.world.examine() == []
 

@@ -28,7 +28,7 @@ class Unreachable:
     def release(self, event_id: str) -> None: ...
 
 
-def shown(error: BaseException) -> str:
+def variables_of(error: BaseException) -> str:
     """Return the variables of all frames, except frames of this file and of the test client, which has the request."""
     stack = traceback.TracebackException.from_exception(error, capture_locals=True).stack
     frames = [frame for frame in stack if "/webhook_verify/" in frame.filename and frame.filename != __file__]
@@ -48,7 +48,7 @@ def test_a_failure_behind_the_middleware_shows_no_body(store: Any, secret: str) 
 
     headers, body = signed_request(EVENT, secret)
     error = failure_of(VerifyMiddleware(app, Verifier(secret, seen=store)), body, headers)
-    assert "HUSH" not in shown(error)
+    assert "HUSH" not in variables_of(error)
 
 
 @pytest.mark.parametrize("store", [None, Unreachable()], ids=["no store", "store away"])
@@ -63,10 +63,10 @@ def test_a_failure_of_a_route_shows_no_body(model: Any, store: Any, secret: str)
         raise ZeroDivisionError
 
     headers, body = signed_request(EVENT, secret)
-    assert "HUSH" not in shown(failure_of(app, body, headers))
+    assert "HUSH" not in variables_of(failure_of(app, body, headers))
 
 
 def test_an_event_of_lambda_that_cannot_be_read_shows_no_body() -> None:
     with pytest.raises(TypeError, match="payload") as caught:
         from_lambda({"body": {"a": "HUSH"}})
-    assert "HUSH" not in shown(caught.value)
+    assert "HUSH" not in variables_of(caught.value)

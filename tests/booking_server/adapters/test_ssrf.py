@@ -28,7 +28,7 @@ Deliver = Callable[..., Any]
 Receive = Callable[..., Any]
 
 
-def shown(sent: Sent) -> tuple[Any, ...]:
+def visible_part(sent: Sent) -> tuple[Any, ...]:
     """Return everything that a customer learns about an attempt, except its duration."""
     return sent.status, sent.excerpt, sent.error
 
@@ -63,7 +63,7 @@ def test_no_notation_of_a_private_address_is_called(
     closed = {"webhook_allow_http": allow_http, "webhook_allow_cidrs": ()}
     guard = AddressGuard(settings(**closed), resolver)
     assert not any(guard.is_public_url(url) for url in urls)
-    assert {shown(sent) for sent in deliver(*urls, names=resolver, **closed)} == {BLOCKED}
+    assert {visible_part(sent) for sent in deliver(*urls, names=resolver, **closed)} == {BLOCKED}
     assert canary.are_untouched
     assert connected_to == []
 
@@ -81,7 +81,7 @@ def test_a_forbidden_url_is_not_called(
     """Rows S1 and S11, also when the row is in the database already."""
     resolver = names(good_example=["127.0.0.1"])
     assert not AddressGuard(settings(webhook_allow_http=False), resolver).is_public_url(url)
-    assert shown(deliver(url, names=resolver, webhook_allow_http=False)) == BLOCKED
+    assert visible_part(deliver(url, names=resolver, webhook_allow_http=False)) == BLOCKED
     assert connected_to == []
     assert resolver.look_ups == []
 
@@ -109,7 +109,7 @@ def test_one_denied_address_denies_all(
     resolver = names(good_example=addresses)
     url = f"http://good.example:{canary.port}/"
     assert not AddressGuard(settings(), resolver).is_public_url(url)
-    assert shown(deliver(url, names=resolver)) == BLOCKED
+    assert visible_part(deliver(url, names=resolver)) == BLOCKED
     assert canary.are_untouched
     assert connected_to == []
 
@@ -172,7 +172,7 @@ def test_no_redirect_is_followed(
     receiver = receive(handle)
     places = ["http://169.254.169.254/latest/", "self", f"http://127.0.0.2:{canary.port}/", "//[::1]/", "/other", "a"]
     sent = deliver(*(receiver.url(path=f"/{place}") for place in places))
-    assert {shown(result) for result in sent} == {(status, None, AttemptError.REDIRECT)}
+    assert {visible_part(result) for result in sent} == {(status, None, AttemptError.REDIRECT)}
     assert len(receiver.requests) == len(places)
     assert set(connected_to) == {"127.0.0.1"}
     assert canary.are_untouched

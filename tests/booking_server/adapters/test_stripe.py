@@ -32,12 +32,12 @@ def gateway(ledger: Ledger) -> StripeGateway:
     return StripeGateway(KEY, ledger.base_url)
 
 
-def said(answered: RefundResult) -> tuple[RefundOutcome, str | None, str | None]:
+def result_of(answered: RefundResult) -> tuple[RefundOutcome, str | None, str | None]:
     return answered.outcome, answered.provider_refund_id, answered.reason
 
 
 def test_a_refund_carries_its_key_its_amount_and_its_name(ledger: Ledger, gateway: StripeGateway) -> None:
-    assert said(gateway.refund(CLAIMED)) == (RefundOutcome.REFUNDED, "re_000001", None)
+    assert result_of(gateway.refund(CLAIMED)) == (RefundOutcome.REFUNDED, "re_000001", None)
     assert ledger.keys() == [f"refund-{REFUND}"]
     (refund,) = ledger.refunds("pi_1")
     assert (refund["amount"], refund["payment_intent"]) == (500, "pi_1")
@@ -61,7 +61,7 @@ def test_a_fault_is_unknown_and_the_next_attempt_makes_one_refund(
     assert first.reason
     # An error that is stored for the key is answered again, until the refund itself is looked up.
     again = replace(CLAIMED, attempt_count=6) if fault is Fault.ERROR_STORED else CLAIMED
-    assert said(gateway.refund(again)) == (RefundOutcome.REFUNDED, "re_000001", None)
+    assert result_of(gateway.refund(again)) == (RefundOutcome.REFUNDED, "re_000001", None)
     assert len(ledger.refunds("pi_1")) == 1
     assert set(ledger.keys()) <= {f"refund-{REFUND}"}
 
@@ -150,12 +150,12 @@ def test_each_call_is_made_once(ledger: Ledger, gateway: StripeGateway) -> None:
 
 def test_a_closed_port_is_unknown(ledger: Ledger) -> None:
     gateway = StripeGateway(KEY, "http://127.0.0.1:1")
-    assert said(gateway.refund(CLAIMED)) == (RefundOutcome.UNKNOWN, None, "no_answer")
+    assert result_of(gateway.refund(CLAIMED)) == (RefundOutcome.UNKNOWN, None, "no_answer")
 
 
 def test_an_invalid_stripe_key_is_no_refusal(ledger: Ledger) -> None:
     gateway = StripeGateway("sk_wrong", ledger.base_url)
-    assert said(gateway.refund(CLAIMED)) == (RefundOutcome.UNKNOWN, None, "http_401")
+    assert result_of(gateway.refund(CLAIMED)) == (RefundOutcome.UNKNOWN, None, "http_401")
 
 
 @pytest.mark.parametrize(
@@ -172,12 +172,12 @@ def test_an_error_has_its_code_as_reason(
     ledger: Ledger, gateway: StripeGateway, code: str, outcome: RefundOutcome
 ) -> None:
     ledger.refusals["pi_1"] = code
-    assert said(gateway.refund(CLAIMED)) == (outcome, None, code)
+    assert result_of(gateway.refund(CLAIMED)) == (outcome, None, code)
 
 
 def test_an_unknown_payment_is_refused(ledger: Ledger, gateway: StripeGateway) -> None:
     refused = (RefundOutcome.REFUSED, None, "resource_missing")
-    assert said(gateway.refund(replace(CLAIMED, payment_intent="pi_2"))) == refused
+    assert result_of(gateway.refund(replace(CLAIMED, payment_intent="pi_2"))) == refused
 
 
 def test_a_reused_idempotency_key_is_left_to_staff(ledger: Ledger, gateway: StripeGateway) -> None:
@@ -193,7 +193,7 @@ def test_a_refund_whose_key_has_expired_is_found_and_not_repeated(ledger: Ledger
     ledger.next_faults.append(Fault.DROPPED_AFTER)
     assert gateway.refund(CLAIMED).outcome is RefundOutcome.UNKNOWN
     ledger.ahead_s = 25 * 3600
-    assert said(gateway.refund(LATE)) == (RefundOutcome.REFUNDED, "re_000001", None)
+    assert result_of(gateway.refund(LATE)) == (RefundOutcome.REFUNDED, "re_000001", None)
     assert [what for what, _ in ledger.requests] == ["create", "find"]
     # And so it would have gone without looking: the ledger that forgets is not kinder than the real one.
     gateway.refund(CLAIMED)
@@ -213,7 +213,7 @@ def test_a_refund_is_found_on_the_second_page(ledger: Ledger, gateway: StripeGat
     gateway.refund(CLAIMED)
     for _ in range(150):
         ledger.refund_at_the_dashboard("pi_1", 1)
-    assert said(gateway.refund(LATE)) == (RefundOutcome.REFUNDED, "re_000001", None)
+    assert result_of(gateway.refund(LATE)) == (RefundOutcome.REFUNDED, "re_000001", None)
     assert [what for what, _ in ledger.requests] == ["create", "find", "find"]
 
 
@@ -245,7 +245,7 @@ def test_a_refund_that_was_made_before_reopening_is_found_and_not_repeated(
 ) -> None:
     ledger.charge("pi_1", 1_000)
     gateway.refund(CLAIMED)
-    assert said(gateway.refund(AGAIN)) == (RefundOutcome.REFUNDED, "re_000001", None)
+    assert result_of(gateway.refund(AGAIN)) == (RefundOutcome.REFUNDED, "re_000001", None)
     assert len(ledger.refunds("pi_1")) == 1
 
 
@@ -257,7 +257,7 @@ def test_a_failed_refund_is_made_once_more_after_reopening(ledger: Ledger, gatew
     ledger.born = "succeeded"
     assert gateway.refund(LATE).outcome is RefundOutcome.REFUSED
     for _ in range(2):
-        assert said(gateway.refund(AGAIN)) == (RefundOutcome.REFUNDED, "re_000002", None)
+        assert result_of(gateway.refund(AGAIN)) == (RefundOutcome.REFUNDED, "re_000002", None)
     assert ledger.charges["pi_1"].refunded == 500
 
 
@@ -306,7 +306,7 @@ def test_only_the_unrecorded_part_of_a_dashboard_refund_counts(
     ledger.charge("pi_1", charged)
     for amount in at_the_dashboard:
         ledger.refund_at_the_dashboard("pi_1", amount)
-    assert said(gateway.refund(claimed)) == expected
+    assert result_of(gateway.refund(claimed)) == expected
     assert ledger.charges["pi_1"].refunded == refunded
 
 
@@ -316,7 +316,7 @@ def test_only_the_unrecorded_part_of_a_dashboard_refund_counts(
 def test_already_refunded_by_this_service_is_found(ledger: Ledger, gateway: StripeGateway) -> None:
     gateway.refund(CLAIMED)
     ledger.ahead_s = 25 * 3600
-    assert said(gateway.refund(CLAIMED)) == (RefundOutcome.REFUNDED, "re_000001", None)
+    assert result_of(gateway.refund(CLAIMED)) == (RefundOutcome.REFUNDED, "re_000001", None)
     assert [what for what, _ in ledger.requests] == ["create", "create", "find"]
     assert len(ledger.refunds("pi_1")) == 1
 
@@ -325,7 +325,7 @@ def test_refunds_from_the_dashboard_are_counted_in_stripes_unit(ledger: Ledger, 
     ledger.charge("pi_1", 500)
     ledger.refund_at_the_dashboard("pi_1", 500)  # 5 ISK
     krona = replace(CLAIMED, amount_minor=500, currency="ISK")
-    assert said(gateway.refund(krona)) == (RefundOutcome.UNCLEAR, None, "charge_already_refunded")
+    assert result_of(gateway.refund(krona)) == (RefundOutcome.UNCLEAR, None, "charge_already_refunded")
     assert gateway.refund(replace(krona, id="another", amount_minor=5)).outcome is RefundOutcome.REFUNDED
 
 
@@ -333,7 +333,7 @@ def test_refunds_of_another_booking_are_not_counted(ledger: Ledger, gateway: Str
     """Two bookings have the same payment, and the second has not been refunded."""
     gateway.refund(CLAIMED)
     other = replace(CLAIMED, id="0190d3c1-0000-7000-8000-000000000003", booking_id="another")
-    assert said(gateway.refund(other)) == (RefundOutcome.UNCLEAR, None, "charge_already_refunded")
+    assert result_of(gateway.refund(other)) == (RefundOutcome.UNCLEAR, None, "charge_already_refunded")
 
 
 def test_a_failed_list_of_refunds_is_unknown(ledger: Ledger, gateway: StripeGateway) -> None:
@@ -360,7 +360,7 @@ def test_the_outcome_follows_the_status_of_the_refund(
 ) -> None:
     ledger.born = status
     reason = None if status == "succeeded" else status
-    assert said(gateway.refund(CLAIMED)) == (outcome, "re_000001", reason)
+    assert result_of(gateway.refund(CLAIMED)) == (outcome, "re_000001", reason)
 
 
 @pytest.mark.parametrize(
@@ -379,4 +379,4 @@ def test_an_accepted_refund_is_read_by_its_id(
 
 def test_an_accepted_refund_that_cannot_be_read_is_left_to_staff(ledger: Ledger, gateway: StripeGateway) -> None:
     lost: dict[str, Any] = {"provider_refund_id": "re_999999"}
-    assert said(gateway.refund(replace(CLAIMED, **lost))) == (RefundOutcome.UNCLEAR, None, "resource_missing")
+    assert result_of(gateway.refund(replace(CLAIMED, **lost))) == (RefundOutcome.UNCLEAR, None, "resource_missing")

@@ -49,7 +49,7 @@ class Traced:
     def spans(self) -> Sequence[ReadableSpan]:
         return self._spans.get_finished_spans()
 
-    def named(self, name: str) -> ReadableSpan:
+    def span(self, name: str) -> ReadableSpan:
         (match,) = [span for span in self.spans if span.name == name]
         return match
 
@@ -98,7 +98,7 @@ def traced(running: Traced) -> Traced:
 def test_a_trace_goes_from_the_callers_span_to_the_batch(traced: Traced) -> None:
     answer = traced.book(traceparent=CALLERS)
     assert answer.status_code == 201
-    request, batch = traced.named("POST /api/v1/bookings"), traced.named("batch book")
+    request, batch = traced.span("POST /api/v1/bookings"), traced.span("batch book")
     assert request.parent is not None
     assert (f"{request.parent.trace_id:032x}", f"{request.parent.span_id:016x}") == (TRACE_ID, SPAN_ID)
     assert request.kind is trace.SpanKind.SERVER
@@ -142,7 +142,7 @@ def test_a_read_has_the_span_of_its_batch(traced: Traced) -> None:
 def test_a_traceparent_that_is_not_valid_is_ignored(traced: Traced, sent: list[str]) -> None:
     headers = [("authorization", f"Bearer {traced.api.key}"), *(("traceparent", text) for text in sent)]
     assert traced.client.get("/api/v1/me", headers=headers).status_code == 200
-    request = traced.named("GET /api/v1/me")
+    request = traced.span("GET /api/v1/me")
     assert request.parent is None
     assert f"{request.context.trace_id:032x}" != TRACE_ID
 
@@ -155,8 +155,8 @@ def test_a_refusal_has_its_code_and_only_a_failure_is_an_error(traced: Traced, m
     traced.client.get("/canary-of-a-path?canary=query")
     monkeypatch.setattr("booking_core.customers.get", broken)
     traced.api.get("/customers/0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07")
-    refused, unrouted = traced.named("POST /api/v1/bookings"), traced.named("GET")
-    failed = traced.named("GET /api/v1/customers/{id}")
+    refused, unrouted = traced.span("POST /api/v1/bookings"), traced.span("GET")
+    failed = traced.span("GET /api/v1/customers/{id}")
     assert (refused.attributes or {})["booking.error.code"] == "insufficient_capacity"
     assert refused.status.status_code is trace.StatusCode.UNSET
     assert (unrouted.attributes or {})["http.response.status_code"] == 404
@@ -189,7 +189,7 @@ def test_attempts_continue_the_requests_trace_in_another_process_hours_later(tra
     hooks = Hooks(traced.world)
     hooks.endpoint(EventType.BOOKING_CREATED, url="https://canary.example/secret-path?token=canary")
     traced.book(traceparent=CALLERS)
-    request = traced.named("POST /api/v1/bookings")
+    request = traced.span("POST /api/v1/bookings")
     first = hooks.one()
     hooks.fail(first)
     traced.clock.at += 12 * HOUR
@@ -305,7 +305,7 @@ def test_a_delivery_is_traced_and_no_span_has_its_content(fresh_database_url: st
         Api(client, traced.world, "svc_canary_key").get("/me")
         (receipt,) = receiver.receipts
         text = "".join(span.to_json() for span in traced.spans)
-    attempt = traced.named("deliver booking.created")
+    attempt = traced.span("deliver booking.created")
     assert receipt.headers["traceparent"] == f"00-{TRACE_ID}-{attempt.context.span_id:016x}-01"
     hidden = ["canary", traced.api.key[12:], endpoint["secret"], booking["manage_url"].rpartition("/")[2], SECRET]
     hidden += ["127.0.0.1", "testserver", "Canary", "manage_token"]

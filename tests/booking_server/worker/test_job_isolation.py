@@ -63,7 +63,7 @@ class Case:
 Filled = list[tuple[Table, list[Row]]]
 
 
-def _own(world: World, count: int, **columns: Any) -> list[tuple[int, Row]]:
+def _rows_of(world: World, count: int, **columns: Any) -> list[tuple[int, Row]]:
     """Return numbered rows with an organization and an id."""
     row_ids = ids(hash(world.org) % 1000)
     return [(number, {"organization_id": world.org, "id": next(row_ids)} | columns) for number in range(count)]
@@ -76,7 +76,7 @@ def _without_id(row: Row) -> Row:
 def _departures(world: World, count: int, **columns: Any) -> list[Row]:
     experience = world.experience(min_participants=3)
     base = {"experience_id": experience, "seats_total": 9, "seats_ceiling": 9, "created_at": NOON, "updated_at": NOON}
-    return [row | {"starts_at": NOON - MINUTE + n} | columns for n, row in _own(world, count, **base)]
+    return [row | {"starts_at": NOON - MINUTE + n} | columns for n, row in _rows_of(world, count, **base)]
 
 
 def closed(world: World, count: int) -> Filled:
@@ -105,7 +105,7 @@ def expired(world: World, count: int) -> Filled:
 
 
 def expiring_keys(world: World, count: int) -> Filled:
-    keys = _own(world, count, name="till", prefix="svc_1", scopes="[]", created_at=NOON)
+    keys = _rows_of(world, count, name="till", prefix="svc_1", scopes="[]", created_at=NOON)
     rows = [row | {"key_hash": f"{world.org} {n}", "expires_at": NOON + DAY + n} for n, row in keys]
     return [(tables.api_keys, rows)]
 
@@ -116,7 +116,7 @@ KIND = OutboxKind.STAFF_KEY_EXPIRING_MAIL.value
 def outbox_rows(world: World, count: int, **columns: Any) -> Filled:
     payload = json.dumps({"name": "till", "prefix": "svc_1", "expires_at": NOON + DAY})
     rows = []
-    for n, row in _own(world, count, kind=KIND, payload=payload, status="queued", created_at=NOON):
+    for n, row in _rows_of(world, count, kind=KIND, payload=payload, status="queued", created_at=NOON):
         effect = {"key": f"{world.org}:{n:06}", "subject_id": row["id"], "due_at": NOON - count + n}
         rows.append(_without_id(row) | effect | columns)
     return [(tables.effects, rows)]
@@ -124,7 +124,7 @@ def outbox_rows(world: World, count: int, **columns: Any) -> Filled:
 
 def mail_rows(world: World, count: int, **columns: Any) -> Filled:
     keys, rows = world.installation.secret_keys, []
-    for n, row in _own(world, count, kind=KIND, recipient="staff@example.com", status="queued", created_at=NOON):
+    for n, row in _rows_of(world, count, kind=KIND, recipient="staff@example.com", status="queued", created_at=NOON):
         message = keys.seal("mail", b"Subject: hi\r\n\r\n", world.org, row["id"])
         mail = {
             "effect_key": row["id"],
@@ -175,32 +175,32 @@ def unmailed(world: World, count: int) -> Filled:
 
 def old_holds(world: World, count: int) -> Filled:
     departure, times = world.departure(world.experience()), {"created_at": AGES_AGO, "expires_at": AGES_AGO}
-    return [(tables.holds, [row for _, row in _own(world, count, departure_id=departure, seats=1, **times)])]
+    return [(tables.holds, [row for _, row in _rows_of(world, count, departure_id=departure, seats=1, **times)])]
 
 
 def old_answers(world: World, count: int) -> Filled:
-    numbered = _own(world, count, fingerprint="f", status=201, body_sealed="x", created_at=AGES_AGO)
+    numbered = _rows_of(world, count, fingerprint="f", status=201, body_sealed="x", created_at=AGES_AGO)
     return [(tables.idempotency, [_without_id(row) | {"key": f"{world.org}:{n:06}"} for n, row in numbered])]
 
 
 def old_reservations(world: World, count: int) -> Filled:
-    numbered = _own(world, count, fingerprint="f", hold_id=new_id(), created_at=AGES_AGO, updated_at=AGES_AGO)
+    numbered = _rows_of(world, count, fingerprint="f", hold_id=new_id(), created_at=AGES_AGO, updated_at=AGES_AGO)
     return [(tables.reservations, [row for _, row in numbered])]
 
 
 def old_events(world: World, count: int) -> Filled:
-    return [(tables.events, [event(world.org, row["id"], n + 1, AGES_AGO) for n, row in _own(world, count)])]
+    return [(tables.events, [event(world.org, row["id"], n + 1, AGES_AGO) for n, row in _rows_of(world, count)])]
 
 
 def unfinished_erasures(world: World, count: int) -> Filled:
     base = {"addresses": "[]", "position": "[]", "requested_at": AGES_AGO, "progressed_at": AGES_AGO}
-    numbered = _own(world, count, step="bookings", **base)
+    numbered = _rows_of(world, count, step="bookings", **base)
     return [(tables.erasures, [_without_id(row) | {"customer_id": row["id"]} for _, row in numbered])]
 
 
 def old_customers(world: World, count: int) -> Filled:
     world.database.write(lambda tx: retention_clock.advance(tx, None, 0.0))
-    return [(tables.customers, [customer(world.org, row["id"], AGES_AGO + n) for n, row in _own(world, count)])]
+    return [(tables.customers, [customer(world.org, row["id"], AGES_AGO + n) for n, row in _rows_of(world, count)])]
 
 
 SWEEPS = {
@@ -246,7 +246,7 @@ class Neighbours:
             for table, rows in case.fill(world, count):
                 databases.fill(self.url, table, rows)
 
-    def left(self, case: Case, world: World) -> list[str]:
+    def waiting(self, case: Case, world: World) -> list[str]:
         """Return the keys of the rows that are not processed."""
         query = f"SELECT {case.key} FROM {case.table} WHERE organization_id = '{world.org}' AND {case.waiting}"
         with databases.connect(self.url) as connection:
@@ -313,8 +313,8 @@ def test_the_first_turn_processes_a_row_behind_another_organizations_backlog(nei
     neighbours.fill(case, BACKLOG)
     sweep = sweeps_of(jobs_of(neighbours))[name]
     assert turn(sweep) > 1
-    assert neighbours.left(case, neighbours.small) == []
-    assert len(neighbours.left(case, neighbours.large)) >= BACKLOG - BATCHES * 50
+    assert neighbours.waiting(case, neighbours.small) == []
+    assert len(neighbours.waiting(case, neighbours.large)) >= BACKLOG - BATCHES * 50
     assert sweep.has_more
 
 
@@ -326,13 +326,13 @@ def test_a_failing_row_is_parked_until_it_is_repaired(
 ) -> None:
     case = SWEEPS[name]
     neighbours.fill(case, 20)
-    bad = neighbours.left(case, neighbours.large)[0]
+    bad = neighbours.waiting(case, neighbours.large)[0]
     neighbours.break_row(case, bad)
     sweep = sweeps_of(jobs_of(neighbours))[name]
     for _ in range(3):
         turn(sweep, batches=40)
-    assert neighbours.left(case, neighbours.small) == []
-    assert neighbours.left(case, neighbours.large) == [bad]
+    assert neighbours.waiting(case, neighbours.small) == []
+    assert neighbours.waiting(case, neighbours.large) == [bad]
     assert neighbours.parked() == [(name, bad)]
     neighbours.clock.advance(MINUTE)
     turn(sweep)
@@ -342,7 +342,7 @@ def test_a_failing_row_is_parked_until_it_is_repaired(
     assert turn(sweep) == 0, "the second attempt is two minutes after the first"
     neighbours.clock.advance(2 * MINUTE)
     turn(sweep)
-    assert neighbours.left(case, neighbours.large) == []
+    assert neighbours.waiting(case, neighbours.large) == []
 
 
 @pytest.mark.exhaustive(but=("postgresql-abandon_checkouts", "postgresql-send_mails"))
@@ -351,16 +351,16 @@ def test_a_failing_row_is_parked_until_it_is_repaired(
 def test_a_locked_row_is_passed_over_and_not_parked(neighbours: Neighbours, name: str) -> None:
     case = SWEEPS[name]
     neighbours.fill(case, 20)
-    locked = neighbours.left(case, neighbours.large)[0]
+    locked = neighbours.waiting(case, neighbours.large)[0]
     sweep = sweeps_of(jobs_of(neighbours))[name]
     locking = f"SELECT 1 FROM {case.table} WHERE {case.key} = %s FOR UPDATE"
     with databases.rows_held(neighbours.url, locking, locked):
         for _ in range(2):
             turn(sweep, batches=40)
-        assert neighbours.left(case, neighbours.small) == []
-        assert neighbours.left(case, neighbours.large) == [locked]
+        assert neighbours.waiting(case, neighbours.small) == []
+        assert neighbours.waiting(case, neighbours.large) == [locked]
     turn(sweep)
-    assert neighbours.left(case, neighbours.large) == []
+    assert neighbours.waiting(case, neighbours.large) == []
     assert neighbours.parked() == []
 
 
@@ -372,19 +372,19 @@ def test_checkouts_of_a_locked_departure_are_passed_over(neighbours: Neighbours)
     sweep = sweeps_of(jobs_of(neighbours))["abandon_checkouts"]
     with databases.departure_held(neighbours.url, departure):
         turn(sweep)
-        assert neighbours.left(case, neighbours.small) == []
-        assert len(neighbours.left(case, neighbours.large)) == 3
+        assert neighbours.waiting(case, neighbours.small) == []
+        assert len(neighbours.waiting(case, neighbours.large)) == 3
     turn(sweep)
-    assert neighbours.left(case, neighbours.large) == []
+    assert neighbours.waiting(case, neighbours.large) == []
 
 
 def test_a_pending_booking_without_an_expiry_hides_no_other(neighbours: Neighbours) -> None:
     case = SWEEPS["abandon_checkouts"]
     neighbours.fill(case, 3)
-    first = neighbours.left(case, neighbours.large)[0]
+    first = neighbours.waiting(case, neighbours.large)[0]
     neighbours.large.change(tables.bookings, first, expires_at=None)
     turn(sweeps_of(jobs_of(neighbours))["abandon_checkouts"])
-    assert neighbours.left(case, neighbours.large) == [first]
+    assert neighbours.waiting(case, neighbours.large) == [first]
 
 
 @pytest.mark.exhaustive(but="sqlite")
@@ -397,13 +397,13 @@ def test_an_organization_whose_rows_all_fail_is_parked_as_a_whole(neighbours: Ne
     sweep = sweeps_of(jobs_of(neighbours))[name]
     for _ in range(3):
         turn(sweep)
-    assert neighbours.left(case, neighbours.small) == []
+    assert neighbours.waiting(case, neighbours.small) == []
     assert len(neighbours.parked()) < 10
     neighbours.large.change(tables.organizations, neighbours.large.org, timezone="Europe/Oslo")
     neighbours.clock.advance(30 * MINUTE)
     for _ in range(3):
         turn(sweep, batches=200)
-    assert neighbours.left(case, neighbours.large) == []
+    assert neighbours.waiting(case, neighbours.large) == []
 
 
 # Purges ----------------------------------------------------------------------------------------------------------
@@ -420,8 +420,8 @@ def test_the_first_turn_deletes_rows_behind_another_organizations_backlog(neighb
     neighbours.fill(case, BACKLOG)
     job = begun(neighbours)
     assert 1 < asyncio.run(job.run_turn(asyncio.Event())) <= 20
-    assert neighbours.left(case, neighbours.small) == []
-    assert len(neighbours.left(case, neighbours.large)) >= BACKLOG - 20
+    assert neighbours.waiting(case, neighbours.small) == []
+    assert len(neighbours.waiting(case, neighbours.large)) >= BACKLOG - 20
 
 
 def begun(neighbours: Neighbours) -> RetentionJob:
@@ -438,18 +438,18 @@ def test_a_purge_that_fails_for_one_organization_is_parked(
 ) -> None:
     case = PURGES[name]
     neighbours.fill(case, 3)
-    neighbours.break_row(case, neighbours.left(case, neighbours.large)[0], "DELETE")
+    neighbours.break_row(case, neighbours.waiting(case, neighbours.large)[0], "DELETE")
     job = begun(neighbours)
     for _ in range(2):
         asyncio.run(job.run_turn(asyncio.Event()))
         neighbours.clock.advance(SECOND)
-    assert neighbours.left(case, neighbours.small) == []
+    assert neighbours.waiting(case, neighbours.small) == []
     assert neighbours.parked() == [(f"purge_{name}", neighbours.large.org)]
     assert sum("cannot be processed" in record.message for record in caplog.records) == 1
     neighbours.repair_row(case)
     neighbours.clock.advance(HOUR)
     asyncio.run(job.run_turn(asyncio.Event()))
-    assert neighbours.left(case, neighbours.large) == []
+    assert neighbours.waiting(case, neighbours.large) == []
     assert neighbours.parked() == []
 
 
@@ -463,7 +463,7 @@ def test_the_writer_is_free_between_two_batches_of_a_purge(neighbours: Neighbour
         result = write(fn)
         with databases.connect(neighbours.url) as connection:
             connection.execute("UPDATE retention_clock SET moved_at = moved_at")
-        counts.append(len(neighbours.left(PURGES["stored_answers"], neighbours.large)))
+        counts.append(len(neighbours.waiting(PURGES["stored_answers"], neighbours.large)))
         return result
 
     neighbours.database.write = interleaved  # type: ignore[method-assign]
@@ -477,7 +477,7 @@ def test_a_stopping_purge_ends_after_its_current_batch(neighbours: Neighbours) -
     stop = asyncio.Event()
     stop.set()
     asyncio.run(begun(neighbours).run_turn(stop))
-    assert len(neighbours.left(case, neighbours.large)) == 100
+    assert len(neighbours.waiting(case, neighbours.large)) == 100
 
 
 def test_a_stopping_sweep_ends_after_its_current_batch(neighbours: Neighbours) -> None:
@@ -515,7 +515,7 @@ def test_a_row_due_during_a_turn_waits_for_one_backlog_batch(neighbours: Neighbo
     sweep._process, sweep._observe = arriving, observed
     turn(sweep)
     assert served[1] == neighbours.small.org
-    assert neighbours.left(case, neighbours.small) == []
+    assert neighbours.waiting(case, neighbours.small) == []
 
 
 def test_due_mails_wait_for_a_few_batches_of_written_mails(neighbours: Neighbours) -> None:
@@ -526,7 +526,7 @@ def test_due_mails_wait_for_a_few_batches_of_written_mails(neighbours: Neighbour
     looks = list[int]()
 
     async def look(_: int) -> list[str]:
-        looks.append(500 - len(neighbours.left(SWEEPS["write_mails"], neighbours.large)))
+        looks.append(500 - len(neighbours.waiting(SWEEPS["write_mails"], neighbours.large)))
         return []
 
     job.claims.organizations = look  # type: ignore[method-assign]
@@ -613,7 +613,7 @@ def test_mails_that_hang_for_one_organization_leave_a_connection_for_another(nei
             await report([MailResult(mail, MailOutcome.SENT) for mail in mails])
 
     run_until(mailing(neighbours, HangingMailer()), sent.wait, released.set)
-    assert neighbours.left(case, neighbours.small) == []
+    assert neighbours.waiting(case, neighbours.small) == []
 
 
 def test_a_mail_waits_for_two_batches_of_what_another_organization_owes(neighbours: Neighbours) -> None:
@@ -629,7 +629,7 @@ def test_a_mail_waits_for_two_batches_of_what_another_organization_owes(neighbou
 
         async def send(self, mails: Sequence[ClaimedMail], report: MailReport) -> None:
             if mails[0].organization_id == neighbours.small.org:
-                backlogs.append(len(neighbours.left(case, neighbours.large)))
+                backlogs.append(len(neighbours.waiting(case, neighbours.large)))
                 sent.set()
             await report([MailResult(mail, MailOutcome.SENT) for mail in mails])
 
@@ -662,7 +662,7 @@ def test_refunds_that_hang_for_one_organization_leave_calls_for_another(neighbou
 
     job = RefundJob(neighbours.database, HangingGateway())
     run_until(job, lambda: asyncio.to_thread(sent.wait, 30), released.set)
-    assert neighbours.left(case, neighbours.small) == []
+    assert neighbours.waiting(case, neighbours.small) == []
     assert {row["status"] for row in neighbours.small.rows(tables.refunds)} == {"succeeded"}
 
 
@@ -702,7 +702,7 @@ def test_an_unrecordable_refund_is_parked_and_all_others_are_recorded(
 ) -> None:
     case = SWEEPS["send_refunds"]
     neighbours.fill(case, 5)
-    (bad, *_) = neighbours.left(case, neighbours.large)
+    (bad, *_) = neighbours.waiting(case, neighbours.large)
 
     class Gateway:
         def refund(self, claimed: ClaimedRefund) -> RefundResult:

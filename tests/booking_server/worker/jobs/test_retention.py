@@ -66,7 +66,7 @@ def settle(world: World) -> None:
         world.change(tables.deliveries, row["id"], **outcome)
 
 
-def kept(world: World) -> dict[str, int]:
+def sizes(world: World) -> dict[str, int]:
     names = (tables.deliveries, tables.idempotency, tables.events, tables.webhook_endpoints, tables.bookings)
     return {table.name: len(world.rows(table)) for table in names}
 
@@ -79,13 +79,13 @@ def test_each_kind_is_deleted_after_its_retention(world: World) -> None:
     job = make_job(world)
     before = {"deliveries": 1, "idempotency": 1, "events": 3, "webhook_endpoints": 1, "bookings": 1}
     world.clock.advance(30 * DAY)
-    assert (turn(job), kept(world)) == (0, before)
+    assert (turn(job), sizes(world)) == (0, before)
     world.clock.advance(MINUTE)
     assert turn(job) == 3
-    assert kept(world) == before | {"deliveries": 0, "webhook_endpoints": 0, "idempotency": 0}
+    assert sizes(world) == before | {"deliveries": 0, "webhook_endpoints": 0, "idempotency": 0}
     world.clock.advance(60 * DAY)
     assert turn(job) == 3
-    assert kept(world) == {"deliveries": 0, "idempotency": 0, "events": 0, "webhook_endpoints": 0, "bookings": 1}
+    assert sizes(world) == {"deliveries": 0, "idempotency": 0, "events": 0, "webhook_endpoints": 0, "bookings": 1}
 
 
 def test_full_batches_are_followed_by_a_short_pause(world: World) -> None:
@@ -125,7 +125,7 @@ def test_a_failing_kind_does_not_stop_the_others(world: World, monkeypatch: pyte
     world.clock.advance(31 * DAY)
     with pytest.raises(Unavailable):
         turn(make_job(world))
-    assert kept(world)["idempotency"] == 0
+    assert sizes(world)["idempotency"] == 0
 
 
 def test_each_organization_keeps_its_own_events(world: World) -> None:
@@ -163,7 +163,7 @@ class Machine:
 
 
 def everything(world: World) -> dict[str, int]:
-    return kept(world) | {table.name: len(world.rows(table)) for table in (tables.mails, tables.effects, tables.holds)}
+    return sizes(world) | {table.name: len(world.rows(table)) for table in (tables.mails, tables.effects, tables.holds)}
 
 
 @pytest.mark.exhaustive(but=("sqlite-the same process-year", "sqlite-a new process-day"))
@@ -354,11 +354,11 @@ def test_run_all_deletes_everything_old_and_a_dry_run_counts_it(world: World) ->
     settle(world)
     world.clock.advance(91 * DAY)
     job = make_job(world, limit=2)
-    before = kept(world)
+    before = sizes(world)
     counts = {"deliveries": 5, "stored_answers": 5, "events": 2 * 5 + 1}
     counted = asyncio.run(job.run_all(dry_run=True))
-    assert ({kind: count for kind, count in counted.items() if count}, kept(world)) == (counts, before)
+    assert ({kind: count for kind, count in counted.items() if count}, sizes(world)) == (counts, before)
     deleted = asyncio.run(job.run_all())
     assert {kind: count for kind, count in deleted.items() if count} == counts
-    assert kept(world) == before | {"deliveries": 0, "idempotency": 0, "events": 0}
+    assert sizes(world) == before | {"deliveries": 0, "idempotency": 0, "events": 0}
     assert sum(asyncio.run(job.run_all()).values()) == 0
