@@ -92,7 +92,7 @@ def has_words(text: str, words: str) -> bool:
     return re.search(rf"(?<![\w-]){re.escape(words)}(?![\w-])", text) is not None
 
 
-def test_an_entered_value_is_found_as_a_word_and_not_within_an_id() -> None:
+def test_a_value_counts_as_a_word_and_not_within_an_id() -> None:
     assert not has_words('["0190f3c2-7c1e-7b1a-9d53-2f8500c6e1b0"]', "500")
     for written in ('["500"]', '{"amount": ["500", "x"]}', "amount=500,7", "amount=500"):
         assert has_words(written, "500")

@@ -322,7 +322,7 @@ def test_the_page_says_until_when_in_every_language(guest: Guest, locale: str, c
         ),
     ],
 )
-def test_a_passed_deadline_is_in_the_past_tense_with_the_company_to_contact(
+def test_a_passed_deadline_is_past_tense_and_names_the_company(
     guest: Guest, clock: FixedClock, locale: str, cancel: str, move: str
 ) -> None:
     set_deadlines(guest, **DEADLINES)
