@@ -8,7 +8,6 @@ The SDK is imported when a client is made. Responses are JSON as the service sen
 command is shown too.
 """
 
-import gc
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from booking_cli.client import connection
+from booking_cli.client import connection, profiles
 from booking_cli.client.errors import NOT_THE_API, not_found_hint, to_cli_error
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
@@ -29,10 +28,9 @@ if TYPE_CHECKING:
 
 PREFIX = "/api/v1"
 _PAGE_SIZE_MAX = 100
-
-_UNUSED_IMPORTS = ("httpx._main", "trio")
-"""Modules that httpx imports if they are installed, for a command and an event loop that are not used here. Together
-they take longer than a request."""
+_UNUSED_MODULES = ("httpx._main", "trio")
+"""Modules that httpx imports if what they need is installed, for a command and an event loop that are not used here.
+They take longer than the rest of the client."""
 
 
 @contextmanager
@@ -61,7 +59,7 @@ def login(cli: Cli) -> tuple[str, str]:
         hint = f"pass --base-url, set {connection.BASE_URL_VARIABLE}, or run booking login"
         raise CliError("The base URL of the service is not set.", code="no_base_url", hint=hint)
     cli.render.detail(f"service: {settings.base_url.value} ({settings.base_url.origin})")
-    cli.render.detail(f"key: {settings.api_key.value[:12]}… ({settings.api_key.origin})")
+    cli.render.detail(f"key: {profiles.masked(settings.api_key.value)} ({settings.api_key.origin})")
     return settings.base_url.value, settings.api_key.value
 
 
@@ -72,10 +70,10 @@ def open_client(cli: Cli, base_url: str, api_key: str) -> Iterator["BookingClien
     Raises:
         CliError: the key or the base URL is invalid, or a request failed.
     """
-    with _fast_import():
+    with _without_unused_modules():
         import booking_sdk
     try:
-        with _fast_import():
+        with _without_unused_modules():
             client = booking_sdk.BookingClient(
                 api_key, base_url=base_url, webhook_secret=(), hooks=_hooks(cli), user_agent_suffix="booking-cli"
             )
@@ -86,19 +84,14 @@ def open_client(cli: Cli, base_url: str, api_key: str) -> Iterator["BookingClien
 
 
 @contextmanager
-def _fast_import() -> Iterator[None]:
-    """Import without the modules of `_UNUSED_IMPORTS` and without garbage collections."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    hidden = [name for name in _UNUSED_IMPORTS if name not in sys.modules]
+def _without_unused_modules() -> Iterator[None]:
+    hidden = [name for name in _UNUSED_MODULES if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None makes the import fail
     try:
         yield
     finally:
         for name in hidden:
             sys.modules.pop(name, None)
-        if was_enabled:
-            gc.enable()
 
 
 def _hooks(cli: Cli) -> Any:
@@ -171,6 +164,13 @@ def post(cli: Cli, path: str, *, body: object, key_option: str | None) -> ApiRes
         return post_once(cli, client, path, body, key_option)
 
 
+def write_posted(cli: Cli, path: str, *, body: object, key_option: str | None) -> ApiResponse:
+    """Send a request as `post` does, write the resource, and return the response."""
+    response = post(cli, path, body=body, key_option=key_option)
+    cli.render.one(response.body)
+    return response
+
+
 def post_once(cli: Cli, client: "BookingClient", path: str, body: object, key_option: str | None) -> ApiResponse:
     """Do the same with an open client."""
     with cli.idempotency_key(key_option) as key:
@@ -182,11 +182,16 @@ def get(client: "BookingClient", path: str) -> Any:
     return request(client, "GET", path).body
 
 
-def write_resource(cli: Cli, path: str) -> None:
-    """Request a resource and write it."""
+def write_resource(cli: Cli, path: str, method: str = "GET", **arguments: Any) -> Any:
+    """Send a request whose response is a resource, write the resource, and return it.
+
+    Args:
+        arguments: of `request`.
+    """
     with connect(cli) as client:
-        resource = get(client, path)
+        resource = request(client, method, path, **arguments).body
     cli.render.one(resource)
+    return resource
 
 
 def _parse(response: "APIResponse[Any]") -> ApiResponse:

@@ -4,12 +4,12 @@ Most commands have two halves: over HTTP with an API key (`client.api_bookings`)
 (`operator.staff_bookings`). `halves` chooses between them; `list` and `create` need --org to use the database.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from booking_cli.client import api_bookings, api_client
 from booking_cli.commands.halves import require_org, uses_database
 from booking_cli.framework import arguments, options
-from booking_cli.framework.arguments import counts, day, identifier
+from booking_cli.framework.arguments import day, identifier
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
@@ -34,7 +34,6 @@ REASON_CODES = ("admin", "agent")
 REFUNDS = ("auto", "none", "full")
 
 BookingId = Annotated[str, argument("ID", "The booking's id or number.", parser=identifier)]
-Org = Annotated[str | None, option("--org SLUG", "Use the database, for this organization (operator).")]
 Status = Annotated[str | None, options.choice("--status", choices=STATUSES, help="Filter by status.")]
 DepartureFrom = Annotated[str | None, option("--departure-from DAY", "Filter by departure: first day.", parser=day)]
 Today = Annotated[bool, option("--today", "Filter by departure: today.")]
@@ -90,7 +89,7 @@ def list_(
     name: NameFilter = None,
     departure: DepartureFilter = None,
     external_reference: options.ExternalReferenceFilter = None,
-    org: Org = None,
+    org: options.OrgOfDatabase = None,
     paging: options.Paging = options.FIRST_PAGE,
 ) -> None:
     """List bookings, newest first.
@@ -132,7 +131,7 @@ def list_(
 
 
 @command(app, "get", shape="booking")
-def get(cli: Cli, booking_id: BookingId, org: Org = None) -> None:
+def get(cli: Cli, booking_id: BookingId, org: options.OrgOfDatabase = None) -> None:
     """Show a booking. The guest's secret link is included for a key with bookings:write.
 
     Examples:
@@ -154,7 +153,7 @@ def create(
     no_email: NoEmail = False,
     no_notify: NoNotify = False,
     hold_id: HoldOption = None,
-    org: Org = None,
+    org: options.OrgOfDatabase = None,
     source: Source = None,
     dry_run: options.DryRun = False,
     idempotency_key: options.IdempotencyKey = None,
@@ -221,9 +220,7 @@ def quote(
         booking bookings quote --departure 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --guest adult=2 --guest child=1
         booking bookings quote --departure ID --guest adult=2 -o json
     """
-    body: dict[str, Any] = {"departure_id": departure, "guests": counts(guest, "tier_id")}
-    body |= {"add_ons": counts(add_on, "id")} if add_on else {}
-    body |= {"hold_id": hold} if hold else {}
+    body = {"departure_id": departure} | options.party(guest, add_on) | ({"hold_id": hold} if hold else {})
     api_bookings.quote(cli, body, idempotency_key)
 
 
@@ -233,7 +230,7 @@ def cancel(
     booking_id: BookingId,
     refund: Refund = "auto",
     reason: Reason = None,
-    org: Org = None,
+    org: options.OrgOfDatabase = None,
     reason_code: ReasonCode = None,
     dry_run: options.DryRun = False,
     idempotency_key: options.IdempotencyKey = None,
@@ -268,7 +265,7 @@ def set_guest(
     email: NewEmail = None,
     phone: NewPhone = None,
     note: NewNote = None,
-    org: Org = None,
+    org: options.OrgOfDatabase = None,
     idempotency_key: options.IdempotencyKey = None,
 ) -> None:
     """Change the guest of a booking: name, e-mail, phone number, note.
@@ -304,7 +301,7 @@ def check_in(
     cli: Cli,
     booking_id: BookingId,
     undo: Undo = False,
-    org: Org = None,
+    org: options.OrgOfDatabase = None,
     idempotency_key: options.IdempotencyKey = None,
 ) -> None:
     """Check in the guests of a booking.
@@ -324,7 +321,7 @@ def no_show(
     cli: Cli,
     booking_id: BookingId,
     undo: Undo = False,
-    org: Org = None,
+    org: options.OrgOfDatabase = None,
     idempotency_key: options.IdempotencyKey = None,
 ) -> None:
     """Record that the guests of a booking did not come.
@@ -354,7 +351,7 @@ def reschedule(
     cli: Cli,
     booking_id: BookingId,
     departure: TargetDeparture,
-    org: Org = None,
+    org: options.OrgOfDatabase = None,
     use_api: UseApi = False,
     dry_run: options.DryRun = False,
     idempotency_key: options.IdempotencyKey = None,
@@ -382,7 +379,7 @@ def change_party(
     guest: options.Guests,
     add_on: options.AddOns = None,
     refund: Refund = "auto",
-    org: Org = None,
+    org: options.OrgOfDatabase = None,
     dry_run: options.DryRun = False,
     idempotency_key: options.IdempotencyKey = None,
 ) -> None:
@@ -397,8 +394,7 @@ def change_party(
         booking bookings change-party 1017 --guest adult=1 --guest child=2 --add-on drysuit=1
         booking bookings change-party 1017 --org fjord-tours --guest adult=1 --refund full     (in the database)
     """
-    body: dict[str, Any] = {"guests": counts(guest, "tier_id")}
-    body |= {"add_ons": counts(add_on, "id")} if add_on else {}
+    body = options.party(guest, add_on)
     if uses_database(cli, org):
         staff_bookings.change_party(cli, booking_id, body, org=org, refund=refund, dry_run=dry_run)
     else:

@@ -30,9 +30,7 @@ def create(
         booking checkouts create --departure ID --guest adult=2 --name Ada --email ada@example.com
     """
     body = {"departure_id": departure} | basket.fields(gift_card_code=gift_card, hold_id=hold_id)
-    created = api_client.post(cli, "checkouts", body=body, key_option=idempotency_key)
-    cli.render.one(created.body)
-    if created.is_replay:
+    if api_client.write_posted(cli, "checkouts", body=body, key_option=idempotency_key).is_replay:
         cli.render.note("The key was used before: this is the stored response.")
 
 

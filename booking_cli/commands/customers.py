@@ -10,6 +10,7 @@ from booking_cli.framework.arguments import identifier
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
+from booking_cli.framework.formatting import counted
 from booking_cli.framework.options import argument, option
 from booking_cli.operator import transactions
 from booking_cli.operator.staff_bookings import note_dry_run
@@ -74,9 +75,7 @@ def create(
     body: dict[str, Any] = {"email": email, "name": name}
     body |= {"phone": phone} if phone else {}
     body |= {"email_subscription": True} if subscribe else {}
-    created = api_client.post(cli, "customers", body=body, key_option=idempotency_key)
-    cli.render.one(created.body)
-    if created.status == 200:
+    if api_client.write_posted(cli, "customers", body=body, key_option=idempotency_key).status == 200:
         cli.render.note("A customer with this address exists already; nothing was changed.")
 
 
@@ -169,5 +168,5 @@ _PROGRESS = {
 
 
 def _question(customer: dict[str, Any], state: dict[str, Any]) -> str:
-    count = f"{state['bookings']} booking{'' if state['bookings'] == 1 else 's'}"
+    count = counted(state["bookings"], "booking")
     return f"Anonymize {customer['name']} <{customer['email']}> with {count}? This cannot be undone."

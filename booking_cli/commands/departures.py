@@ -14,10 +14,9 @@ from booking_cli.framework.arguments import day, identifier
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.formatting import bar, start_text
-from booking_cli.framework.options import DryRun, ExperienceFilter, OrgOfId, argument, choice, option
+from booking_cli.framework.formatting import bar, counted, start_text
+from booking_cli.framework.options import DryRun, ExperienceFilter, OrgOfDatabase, OrgOfId, argument, choice, option
 from booking_cli.operator import cancellations, transactions
-from booking_cli.operator.cancellations import count_text
 from booking_cli.operator.staff_bookings import note_dry_run
 from booking_cli.operator.transactions import by_slug, of_departure, stored_id
 from booking_core.models.json import JsonObject
@@ -40,14 +39,13 @@ BOOKINGS_TABLE = ("number", "customer.name", "totals.total", "payment", "refund"
 TRUNCATED = {"experience.title": 24, "customer.name": 16}
 REASON_CODES = ("admin", "agent")
 
-Database = Annotated[str | None, option("--org SLUG", "Use the database, for this organization (operator).")]
 DepartureId = Annotated[str, argument("ID", "The departure's id; see `booking departures list`.", parser=identifier)]
 
 
 @command(app, "list")
 def list_(
     cli: Cli,
-    org: Database = None,
+    org: OrgOfDatabase = None,
     first: Annotated[str, option("--date DAY", "The day, or the first day.", parser=day)] = "today",
     last: Annotated[
         str | None, option("--to DAY", "The last day, at most 92 days later; needs --org.", parser=day)
@@ -98,7 +96,7 @@ def _table_row(departure: JsonObject, *, is_one_day: bool) -> JsonObject:
 
 
 @command(app, "get", shape="departure")
-def get(cli: Cli, departure_id: DepartureId, org: Database = None) -> None:
+def get(cli: Cli, departure_id: DepartureId, org: OrgOfDatabase = None) -> None:
     """Show a departure with its available seats.
 
     In the database it is shown as by `show`.
@@ -131,7 +129,7 @@ def show(cli: Cli, departure_id: DepartureId, org: OrgOfId = None) -> None:
 def manifest(
     cli: Cli,
     departure_id: DepartureId,
-    org: Database = None,
+    org: OrgOfDatabase = None,
     as_csv: Annotated[bool, option("--csv", "Write CSV with a header, for a spreadsheet.")] = False,
     as_html: Annotated[bool, option("--html", "Write a page for printing.")] = False,
     use_api: Annotated[bool, option("--api", "Use the API, also without an API key.", hidden=True)] = False,
@@ -267,7 +265,7 @@ def cancel(
 def _question(departure: Mapping[str, Any], bookings: Sequence[JsonObject]) -> str:
     name = f"{departure['experience']['title']}, {start_text(departure)}"
     refunds = cancellations.amounts_text(cancellations.totals(bookings))
-    count = count_text(len(bookings))
+    count = counted(len(bookings), "booking")
     return f"Cancel the departure ({name}) and its {count}, and refund {refunds}? This cannot be undone."
 
 
@@ -283,7 +281,7 @@ def _write_cancelled(cli: Cli, departure: JsonObject, affected: Sequence[JsonObj
     cli.render.note(_summary(departure, len(affected), cancellations.amounts_text(refunds), dry_run=dry_run))
     cancelled_before = departure["bookings"]["cancelled"] - (0 if dry_run else len(affected))
     if cancelled_before:
-        cli.render.note(f"{count_text(cancelled_before)} had been cancelled before.")
+        cli.render.note(f"{counted(cancelled_before, 'booking')} had been cancelled before.")
     note_dry_run(cli, dry_run)
 
 
@@ -297,8 +295,8 @@ def _booking_row(booking: JsonObject) -> JsonObject:
 
 
 def _summary(departure: JsonObject, count: int, refunds: str, *, dry_run: bool) -> str:
-    if not dry_run:
-        verb = "is" if count == 1 else "are"
-        return f"The departure is cancelled; {count_text(count)} {verb} cancelled; refunds: {refunds}."
-    state = "is cancelled already" if departure["status"] == "cancelled" else "would be cancelled"
-    return f"The departure {state}; {count_text(count)} would be cancelled; refunds: {refunds}."
+    state, verb = "is cancelled", "is" if count == 1 else "are"
+    if dry_run:
+        state = "is cancelled already" if departure["status"] == "cancelled" else "would be cancelled"
+        verb = "would be"
+    return f"The departure {state}; {counted(count, 'booking')} {verb} cancelled; refunds: {refunds}."

@@ -75,10 +75,7 @@ def get(
         booking gift-cards get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
         booking gift-cards get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --include-code --fields code
     """
-    params = {"include": "code"} if include_code else None
-    with api_client.connect(cli) as client:
-        card = api_client.request(client, "GET", f"gift-cards/{card_id}", params=params).body
-    cli.render.one(card)
+    api_client.write_resource(cli, f"gift-cards/{card_id}", params={"include": "code"} if include_code else None)
 
 
 @command(app, "transactions", shape="gift_card_transaction")

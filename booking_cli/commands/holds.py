@@ -27,7 +27,6 @@ app = command_group(
 HoldId = Annotated[str, argument("HOLD", "The hold's id.", parser=identifier)]
 Guests = Annotated[list[str] | None, option("--guest TIER=COUNT", "Number of guests of a price tier; repeatable.")]
 Length = Annotated[str, option("--for 10m", "The duration from now on; the API allows 30 minutes in all.")]
-Org = Annotated[str | None, option("--org SLUG", "Use the database, for this organization (operator).")]
 
 
 @command(app, "create", shape="hold", changes=True)
@@ -37,7 +36,7 @@ def create(
     seats: Annotated[int | None, option("--seats N", "The number of seats.", min=1)] = None,
     guest: Guests = None,
     length: Length = "10m",
-    org: Org = None,
+    org: options.OrgOfDatabase = None,
     key: options.IdempotencyKey = None,
 ) -> None:
     """Hold seats of a departure. `booking bookings create --hold` takes them over.
@@ -57,7 +56,7 @@ def create(
         create_in_database(cli, departure, org, party, length)
         return
     body = {"departure_id": departure, "expires_in_seconds": _short(length)} | party
-    cli.render.one(api_client.post(cli, "holds", body=body, key_option=key).body)
+    api_client.write_posted(cli, "holds", body=body, key_option=key)
 
 
 def create_in_database(cli: Cli, departure: str, org: str | None, party: JsonObject, length: str) -> None:
@@ -104,11 +103,11 @@ def extend(cli: Cli, hold_id: HoldId, length: Length = "10m", key: options.Idemp
         booking holds extend 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --for 15m
     """
     body = {"expires_in_seconds": _short(length)}
-    cli.render.one(api_client.post(cli, f"holds/{hold_id}/extend", body=body, key_option=key).body)
+    api_client.write_posted(cli, f"holds/{hold_id}/extend", body=body, key_option=key)
 
 
 @command(app, "delete", shape="hold", changes=True)
-def delete(cli: Cli, hold_id: HoldId, org: Org = None) -> None:
+def delete(cli: Cli, hold_id: HoldId, org: options.OrgOfDatabase = None) -> None:
     """Release the seats of a hold, and show it. An ended hold is unchanged.
 
     Examples:

@@ -66,11 +66,9 @@ def create(
     lifetime = duration_us(expires_in) if expires_in else None
     require_secret_in_output(cli, secret_file, "key")
     with _database(cli) as database, secret_output(secret_file) as output:
-        from booking_core import organizations
         from booking_core.organizations import keys
 
-        organization = database.read(lambda tx: organizations.get(tx, slug=org))
-        storage.note_organization(cli, organization)
+        organization = storage.find_organization(cli, database, org)
         at = parse_instant(organization, "--expires-at", expires_at)
         scopes = _scopes(scope, all_read=all_read)
 
@@ -94,14 +92,12 @@ def list_(cli: Cli, org: Org) -> None:
         booking keys list --org fjord-tours --fields id,status
     """
     with _database(cli) as database:
-        from booking_core import organizations
         from booking_core.organizations import keys
 
+        organization = storage.find_organization(cli, database, org)
         with database.reading() as tx:
-            organization = organizations.get(tx, slug=org)
             now = organization.instant(tx.now())
             rows = [_key_object(key, organization, now) for key in keys.find(tx, organization)]
-    storage.note_organization(cli, organization)
     empty = f"{org} has no key yet: booking keys create --org {org} --name NAME"
     if cli.render.is_default_table:
         rows = [row | {"scopes": _scopes_text(row["scopes"])} for row in rows]

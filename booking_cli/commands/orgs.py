@@ -1,6 +1,6 @@
 """`booking orgs`: create organizations and change their settings, in the database."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +12,7 @@ from booking_cli.framework.options import argument, option
 from booking_cli.operator import cells, storage
 
 if TYPE_CHECKING:
+    from booking_core.base.context import Organization
     from booking_core.db.engine import Database
     from booking_core.upkeep.cells import Cell
 
@@ -117,11 +118,7 @@ def show(cli: Cli, slug: Slug) -> None:
         booking orgs show fjord-tours -o json
     """
     with storage.open_database(cli) as database:
-        from booking_core import organizations
-
-        organization = database.read(lambda tx: organizations.get(tx, slug=slug))
-        storage.note_organization(cli, organization)
-        cli.render.one(_with_settings(organization))
+        cli.render.one(_with_settings(storage.find_organization(cli, database, slug)))
 
 
 @command(app, "set", shape="organization_settings", changes=True)
@@ -171,13 +168,10 @@ def set_(
     with storage.open_database(cli) as database:
         from booking_core import organizations
 
-        organization = database.read(lambda tx: organizations.get(tx, slug=slug))
-        storage.note_organization(cli, organization)
+        organization = storage.find_organization(cli, database, slug)
         with _suggest_keys(texts, tuple(organizations.present_settings(organization))):
-            changed = database.write(
-                lambda tx: organizations.set_settings(tx, organizations.get(tx, slug=slug), texts, now=tx.now())
-            )
-        cli.render.one(_with_settings(changed))
+            organization = _change(database, slug, texts)
+        cli.render.one(_with_settings(organization))
 
 
 @command(app, "notify-email", shape="notices", changes=True)
@@ -204,13 +198,17 @@ def notify_email(
     with storage.open_database(cli) as database:
         from booking_core import organizations
 
-        def work(tx: Any) -> Any:
-            organization = organizations.get(tx, slug=slug)
-            return organizations.set_settings(tx, organization, texts, now=tx.now()) if texts else organization
-
-        storage.note_organization(cli, database.read(lambda tx: organizations.get(tx, slug=slug)))
-        settings = organizations.present_settings(database.write(work) if texts else database.read(work))
+        organization = storage.find_organization(cli, database, slug)
+        settings = organizations.present_settings(_change(database, slug, texts) if texts else organization)
     cli.render.one({"slug": slug} | {key: settings[key] for key in ("notify_staff", "staff_email")})
+
+
+def _change(database: "Database", slug: str, texts: Mapping[str, str]) -> "Organization":
+    from booking_core import organizations
+
+    return database.write(
+        lambda tx: organizations.set_settings(tx, organizations.get(tx, slug=slug), texts, now=tx.now())
+    )
 
 
 @contextmanager
@@ -238,7 +236,7 @@ def _key_and_value(change: str) -> tuple[str, str]:
     return key, value
 
 
-def _with_settings(organization: Any) -> dict[str, Any]:
+def _with_settings(organization: "Organization") -> dict[str, Any]:
     from booking_core import organizations
 
     return organizations.present(organization) | organizations.present_settings(organization)

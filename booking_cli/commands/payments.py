@@ -123,14 +123,12 @@ def due(
         booking payments due --org fjord-tours --method invoice --overdue
     """
     with storage.open_database(cli) as database:
-        from booking_core import organizations, payments
+        from booking_core import payments
         from booking_core.models.bookings import PaymentMethod
 
-        def query(tx: "Tx") -> list[dict[str, Any]]:
-            organization, at = organizations.get(tx, slug=org), tx.now()
-            payment_method = PaymentMethod(method) if method else None
+        organization = storage.find_organization(cli, database, org)
+        payment_method = PaymentMethod(method) if method else None
+        with database.reading() as tx:
             rows = payments.find_due(tx, organization, method=payment_method, overdue=overdue, limit=limit + 1)
-            return [payments.present_due(row, organization, at) for row in rows]
-
-        unpaid = database.read(query)
+            unpaid = [payments.present_due(row, organization, tx.now()) for row in rows]
     cli.render.limited(unpaid, limit, DUE_COLUMNS, empty="Nothing is unpaid.", truncated=DUE_TRUNCATED)

@@ -86,8 +86,7 @@ def advance(
     if (duration is None) == (to is None):
         raise CliError("Write a duration, or --to and an instant.", hint="booking sandbox advance 31m")
     body = {"to": to} if duration is None else {"seconds": duration_us(duration) // 1_000_000}
-    moved = api_client.post(cli, "sandbox/clock/advance", body=body, key_option=idempotency_key)
-    cli.render.one(moved.body)
+    api_client.write_posted(cli, "sandbox/clock/advance", body=body, key_option=idempotency_key)
 
 
 @command(app, "pay", shape="sandbox_payment", changes=True)
@@ -112,7 +111,7 @@ def pay(
         booking sandbox pay 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --card pm_card_chargeDeclined
     """
     path, body = f"sandbox/checkouts/{checkout_id}/pay", {"payment_method": card}
-    cli.render.one(api_client.post(cli, path, body=body, key_option=idempotency_key).body)
+    api_client.write_posted(cli, path, body=body, key_option=idempotency_key)
 
 
 @command(app, "mails", shape="sandbox_mail")

@@ -166,6 +166,11 @@ def shortened(text: str) -> str:
     return f"{text[:10]} {text[11:16]}{'Z' * is_utc}" if is_timestamp else text
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: `1 booking`, `2 bookings`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def booking_text(booking: Mapping[str, Any]) -> str:
     """Return a booking's number, guest, experience and start."""
     title = booking["experience"]["title"]

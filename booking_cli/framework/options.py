@@ -84,6 +84,7 @@ ExperienceFilter = Annotated[str | None, option("--experience ID", "Filter by ex
 
 Org = Annotated[str, option("--org SLUG", "The organization.")]
 OrgFilter = Annotated[str | None, option("--org SLUG", "Filter by organization.")]
+OrgOfDatabase = Annotated[str | None, option("--org SLUG", "Use the database, for this organization (operator).")]
 OrgOfId = Annotated[str | None, option("--org SLUG", "The organization; needed when several have this id.")]
 OrgOfBooking = Annotated[str | None, option("--org SLUG", "The organization; needed with a booking number.")]
 
@@ -122,6 +123,12 @@ IdempotencyKey = Annotated[
 ]
 
 
+def party(guests: list[str], add_ons: list[str] | None) -> dict[str, Any]:
+    """Return the fields of a party: the counts of its guests, and of its add-ons if there are any."""
+    fields = {"guests": counts(guests, "tier_id")}
+    return fields | ({"add_ons": counts(add_ons, "id")} if add_ons else {})
+
+
 @dataclass(frozen=True, slots=True)
 class Basket:
     """The options of an order: its guests, and what they say. A command takes all of them as one argument."""
@@ -144,8 +151,7 @@ class Basket:
             texts: further fields.
         """
         customer = {"name": self.name, "email": self.email} | ({"phone": self.phone} if self.phone else {})
-        fields: dict[str, Any] = {"guests": counts(self.guest, "tier_id"), "customer": customer}
-        fields |= {"add_ons": counts(self.add_on, "id")} if self.add_on else {}
+        fields = party(self.guest, self.add_on) | {"customer": customer}
         texts |= {"note": self.note, "locale": self.locale, "external_reference": self.external_reference}
         fields |= {name: text for name, text in texts.items() if text}
         fields |= {"external_reference_unique": True} if self.unique else {}

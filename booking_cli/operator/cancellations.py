@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
-from booking_cli.framework.formatting import money, start_text
+from booking_cli.framework.formatting import counted, money, start_text
 from booking_cli.operator.transactions import FindOrganization, Session, by_slug, open_session
 from booking_core.models.json import JsonObject
 
@@ -43,11 +43,6 @@ def totals(bookings: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def amounts_text(sums: Iterable[Mapping[str, Any]]) -> str:
     """Return amounts in several currencies as text."""
     return ", ".join(map(money, sums)) or "nothing"
-
-
-def count_text(bookings: int) -> str:
-    """Return a number of bookings as text: `1 booking`, `2 bookings`."""
-    return f"{bookings} booking{'' if bookings == 1 else 's'}"
 
 
 def plan(
@@ -89,7 +84,7 @@ def cancel_all(
     from booking_core.base.errors import BookingError
 
     cancelled: list[JsonObject] = []
-    total = f"{count_text(expected)} of the departure {departure_id}"
+    total = f"{counted(expected, 'booking')} of the departure {departure_id}"
     hint = f"booking departures cancel {departure_id} completes it; so does a worker"
     try:
         with cli.render.progress("cancelling bookings") as advance:
@@ -98,7 +93,7 @@ def cancel_all(
                 batch, remaining = _cancel_batch(session, find_organization, departure_id, reason_code)
                 cancelled += batch
                 advance(len(cancelled), len(cancelled) + remaining)
-                cli.render.detail(f"{count_text(len(cancelled))} cancelled, {remaining} remaining")
+                cli.render.detail(f"{counted(len(cancelled), 'booking')} cancelled, {remaining} remaining")
     except KeyboardInterrupt:
         message = f"Interrupted after {len(cancelled)} of {total} were cancelled."
         raise CliError(message, ExitCode.INTERRUPTED, code="interrupted", hint=hint) from None
@@ -187,8 +182,9 @@ def note_departures(cli: Cli, org: str, departures: Sequence[JsonObject], *, dry
         name = f"{departure['title']}, {start_text(departure)}"
         refunds = f"refunds: {amounts_text(departure['refunds'])}"
         if departure["bookings_cancelled"]:
-            cli.render.note(f"note: {count_text(departure['bookings_cancelled'])} of {name} cancelled; {refunds}")
+            count = counted(departure["bookings_cancelled"], "booking")
+            cli.render.note(f"note: {count} of {name} cancelled; {refunds}")
             continue
         state = "would be cancelled, and has" if dry_run else "is cancelled, and has"
-        cli.render.warn(f"{name} {state} {count_text(departure['bookings'])}. To cancel them too ({refunds}):")
+        cli.render.warn(f"{name} {state} {counted(departure['bookings'], 'booking')}. To cancel them too ({refunds}):")
         cli.render.warn(f"  booking departures cancel {departure['id']} --org {org}")

@@ -31,12 +31,8 @@ def load_installation(settings: "Settings") -> "Installation":
     Raises:
         CliError: there is no secret key, and none can be made.
     """
-    from booking_core.base.settings import SettingError
-
-    try:
+    with storage.translate_setting_errors():
         return settings.installation()
-    except SettingError as error:
-        raise CliError(str(error), code="bad_setting") from None
 
 
 def verified_installation(settings: "Settings", database: "Database", warn: Callable[[str], None]) -> "Installation":
@@ -60,13 +56,10 @@ def verify(settings: "Settings", database: "Database", warn: Callable[[str], Non
     Raises:
         CliError: `wrong_secret_key`, or `bad_setting`.
     """
-    from booking_core.base.settings import SettingError
     from booking_core.upkeep import secret_keys
 
-    try:
+    with storage.translate_setting_errors():
         problem = secret_keys.find_problem(settings, database)
-    except SettingError as error:
-        raise CliError(str(error), code="bad_setting") from None
     if problem is None:
         return
     if problem.is_refused:

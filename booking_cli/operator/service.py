@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.locks import lock_file
 from booking_cli.framework.options import option
 from booking_cli.operator import cells, logs, secret_keys, storage
 
@@ -42,25 +43,15 @@ def lock_sqlite(path: "Path | None") -> Iterator[None]:
     Raises:
         CliError: another process serves the file.
     """
-    if path is None or sys.platform == "win32":
+    if path is None:
         yield
         return
-    import fcntl
-
-    lock = path.with_name(path.name + ".lock")
-    try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise CliError(f"{lock} cannot be opened: {error.strerror}.", code="no_database") from None
-    with os.fdopen(descriptor):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CliError(
-                f"Another process serves {path} already; an SQLite database is served by one process.",
-                code="already_served",
-                hint="stop it, or use postgresql:// in BOOKING_DATABASE_URL",
-            ) from None
+    refusal = CliError(
+        f"Another process serves {path} already; an SQLite database is served by one process.",
+        code="already_served",
+        hint="stop it, or use postgresql:// in BOOKING_DATABASE_URL",
+    )
+    with lock_file(path.with_name(path.name + ".lock"), refusal, code="no_database"):
         yield
 
 
@@ -70,10 +61,12 @@ def prepare(settings: "Settings") -> None:
     Raises:
         CliError: the schema is not this release's, or a secret key is missing or wrong.
     """
-    with storage.translate_errors():
+    with storage.translate_errors(), storage.translate_setting_errors():
         import uvicorn  # noqa: F401 - a missing package is reported before the database is changed
 
-        _require_tracing(settings)
+        from booking_server.tracing import require_packages
+
+        require_packages(settings)
         for warning in (*storage.restrict_file_modes(settings), *settings.secret_key_warnings()):
             _warn(settings, warning)
         if settings.has_secret_key or not settings.is_sqlite:
@@ -81,16 +74,6 @@ def prepare(settings: "Settings") -> None:
         if settings.is_sqlite and not storage.schema_state(settings)["is_head"]:
             storage.upgrade(settings)
         _verify(settings)
-
-
-def _require_tracing(settings: "Settings") -> None:
-    from booking_core.base.settings import SettingError
-    from booking_server.tracing import require_packages
-
-    try:
-        require_packages(settings)
-    except SettingError as error:
-        raise CliError(str(error), code="bad_setting") from None
 
 
 def is_of_cells(settings: "Settings") -> bool:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from booking_cli.framework.arguments import is_booking_number
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.formatting import booking_text, start_text
+from booking_cli.framework.formatting import booking_text, counted, start_text
 from booking_cli.framework.options import Paging
 from booking_cli.framework.output import ListPage
-from booking_cli.operator import cancellations, storage, transactions
+from booking_cli.operator import cancellations, transactions
 from booking_cli.operator.transactions import FindOrganization, Session, by_slug, stored_id
 from booking_core.models.json import JsonObject
 
@@ -46,24 +46,17 @@ def _pages(cli: Cli, org: str, paging: Paging, conditions: Mapping[str, Any]) ->
     """Yield pages up to a number of bookings; without a limit all of them."""
     limit, after = paging.most, paging.starting_after
     with transactions.open_session(cli) as session:
-        from booking_core import bookings, organizations
-        from booking_core.base.context import Actor
+        from booking_core import bookings
         from booking_core.db.paging import PageRequest
         from booking_core.models.pages import Order
 
-        database, installation = session.database, session.installation
-        organization = database.read(by_slug(org))
-        storage.note_organization(cli, organization)
-        search = _search(organization.zone.parse, conditions)
-
-        def query(tx: "Tx") -> ListPage:
-            at = organizations.now(tx, organization)
-            actor = Actor(installation=installation, organization=organization, at=at)
+        def query(tx: "Tx", actor: "Actor") -> ListPage:
+            search = _search(actor.organization.zone.parse, conditions)
             return bookings.search(tx, actor, PageRequest(size, Order(paging.order), after), search)
 
         while True:
             size = _PAGE_SIZE_MAX if limit is None else min(_PAGE_SIZE_MAX, limit)
-            page = _plain(database.read(query))
+            page = _plain(session.read(by_slug(org), query))
             yield page
             limit = None if limit is None else limit - len(page["data"])
             after = page["next_cursor"]
@@ -100,10 +93,8 @@ def get(cli: Cli, reference: str, *, org: str | None) -> None:
     """Write a booking, found by its number or its id."""
     from booking_core import bookings
 
-    def query(tx: "Tx", actor: "Actor") -> JsonObject:
-        return _plain(bookings.get(tx, actor, bookings.resolve_id(tx, actor.organization, reference)))
-
-    cli.render.one(transactions.read(cli, find_organization(reference, org), query))
+    booking = transactions.read(cli, find_organization(reference, org), _of_booking(reference, bookings.get))
+    cli.render.one(_plain(booking))
 
 
 def create(
@@ -183,12 +174,15 @@ def change_booking(
     Args:
         change: takes the transaction, the actor and the id of the booking.
     """
+    organization, work = find_organization(reference, org), _of_booking(reference, change)
+    return transactions.change(cli, organization, work, present=present, dry_run=dry_run)
+
+
+def _of_booking(reference: str, function: Callable[..., Any]) -> Callable[["Tx", "Actor"], Any]:
+    """Return a function of a transaction and an actor that calls another one with the id of the booking as well."""
     from booking_core import bookings
 
-    def work(tx: "Tx", actor: "Actor") -> Any:
-        return change(tx, actor, bookings.resolve_id(tx, actor.organization, reference))
-
-    return transactions.change(cli, find_organization(reference, org), work, present=present, dry_run=dry_run)
+    return lambda tx, actor: function(tx, actor, bookings.resolve_id(tx, actor.organization, reference))
 
 
 def cancel(
@@ -201,8 +195,7 @@ def cancel(
     organization = find_organization(reference, org)
     note = transactions.parse_request(BookingCancel, {"reason": reason}).reason
 
-    def change(tx: "Tx", actor: "Actor") -> JsonObject:
-        booking_id = bookings.resolve_id(tx, actor.organization, reference)
+    def change(tx: "Tx", actor: "Actor", booking_id: str) -> JsonObject:
         before = bookings.get(tx, actor, booking_id)["status"]
         cancelled = bookings.cancel(
             tx,
@@ -218,7 +211,8 @@ def cancel(
     with transactions.open_session(cli) as session:
         if not dry_run:
             cli.confirm(f"Cancel {_description(cli, session, organization, reference)}? This cannot be undone.")
-        result = session.change(organization, change, present=_with_refund, dry_run=dry_run)
+        work = _of_booking(reference, change)
+        result = session.change(organization, work, present=_with_refund, dry_run=dry_run)
     _write_cancelled(cli, result, dry_run=dry_run)
 
 
@@ -228,12 +222,7 @@ def _description(cli: Cli, session: Session, organization: FindOrganization, ref
 
     if cli.options.yes or not cli.is_interactive:
         return f"the booking {reference}"
-    return booking_text(
-        session.read(
-            organization,
-            lambda tx, actor: bookings.get(tx, actor, bookings.resolve_id(tx, actor.organization, reference)),
-        )
-    )
+    return booking_text(session.read(organization, _of_booking(reference, bookings.get)))
 
 
 def _with_refund(tx: "Tx", actor: "Actor", result: JsonObject) -> JsonObject:
@@ -341,7 +330,6 @@ def _note_move(cli: Cli, result: JsonObject) -> None:
     if before["id"] == after["id"]:
         cli.render.note("It is on that departure already.")
         return
-    seats_left = result["seats_available"]
-    seats = f"{seats_left} seat{'' if seats_left == 1 else 's'}"
+    seats = counted(result["seats_available"], "seat")
     move = f"from {start_text(before)} to {start_text(after)}"
     cli.render.note(f"It would move {move}, which would have {seats} left; its price stays.")

@@ -135,9 +135,7 @@ def retry(cli: Cli, endpoint_id: EndpointId, delivery_id: DeliveryId) -> None:
     Examples:
         booking webhooks deliveries retry 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 0190f3c4-02f1-7d5e-8a3b-5c1e9f7a2d44
     """
-    with api_client.connect(cli) as client:
-        retried = api_client.request(client, "POST", f"webhooks/{endpoint_id}/deliveries/{delivery_id}/retry")
-    cli.render.one(retried.body)
+    api_client.write_resource(cli, f"webhooks/{endpoint_id}/deliveries/{delivery_id}/retry", "POST")
 
 
 def _watch(cli: Cli, fetch: Callable[[], list[dict[str, Any]]]) -> NoReturn:

@@ -160,8 +160,7 @@ def update(
         changes["max_per_second"] = max_per_second or None
     if not changes:
         raise CliError("There is nothing to change.", hint="booking webhooks update --help")
-    with api_client.connect(cli) as client:
-        cli.render.one(_patch(client, endpoint_id, changes))
+    api_client.write_resource(cli, f"webhooks/{endpoint_id}", "PATCH", body=changes)
 
 
 @command(app, "delete", shape="deleted", changes=True)
@@ -190,8 +189,7 @@ def enable(cli: Cli, endpoint_id: EndpointId) -> None:
     Examples:
         booking webhooks enable 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
     """
-    with api_client.connect(cli) as client:
-        cli.render.one(_patch(client, endpoint_id, {"status": "enabled"}))
+    api_client.write_resource(cli, f"webhooks/{endpoint_id}", "PATCH", body={"status": "enabled"})
     cli.render.note(f"To send missed deliveries: booking webhooks recover {endpoint_id} --since 2h --dry-run")
 
 
@@ -225,14 +223,8 @@ def test(cli: Cli, endpoint_id: EndpointId) -> None:
     Examples:
         booking webhooks test 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
     """
-    with api_client.connect(cli) as client:
-        queued = api_client.request(client, "POST", f"webhooks/{endpoint_id}/test").body
-        cli.render.one(queued)
+    queued = api_client.write_resource(cli, f"webhooks/{endpoint_id}/test", "POST")
     cli.render.note(f"To see the result: booking webhooks deliveries show {endpoint_id} {queued['id']}")
-
-
-def _patch(client: "BookingClient", endpoint_id: str, changes: dict[str, Any]) -> Any:
-    return api_client.request(client, "PATCH", f"webhooks/{endpoint_id}", body=changes).body
 
 
 def _write_with_secret(cli: Cli, endpoint: dict[str, Any], output: SecretOutput) -> None:
@@ -275,12 +267,11 @@ def recover(
     """  # noqa: E501
     statuses, types = sorted(set(status or LOST)), event_types.expanded(event)
     path, body = f"webhooks/{endpoint_id}/recover", {"since": since, "until": until, "event_types": types or None}
-    with api_client.connect(cli) as client:
-        if dry_run:
+    if dry_run:
+        with api_client.connect(cli) as client:
             cli.render.one(_count_lost(client, path, body, statuses))
-            return
-        recovered = api_client.request(client, "POST", path, body=body | {"statuses": statuses}).body
-        cli.render.one(recovered)
+        return
+    recovered = api_client.write_resource(cli, path, "POST", body=body | {"statuses": statuses})
     if recovered["matched"]:
         recovery = f"--recovery-id {recovered['id']}"
         cli.render.note(f"To watch them: booking webhooks deliveries list {endpoint_id} {recovery} --watch")
@@ -311,6 +302,4 @@ def redeliver(
     Examples:
         booking webhooks redeliver 9c3b1d70-52f4-4a58-8d4c-64f0f3a7e1b2 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
     """
-    with api_client.connect(cli) as client:
-        path = f"webhooks/{endpoint_id}/redeliver"
-        cli.render.one(api_client.request(client, "POST", path, body={"event_id": event_id}).body)
+    api_client.write_resource(cli, f"webhooks/{endpoint_id}/redeliver", "POST", body={"event_id": event_id})

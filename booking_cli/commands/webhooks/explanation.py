@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from booking_cli.client import api_client
+from booking_cli.framework.formatting import counted, shortened
 
 if TYPE_CHECKING:
     from booking_sdk import BookingClient
@@ -24,30 +25,28 @@ def explain(client: "BookingClient", delivery: Json) -> str:
     due = delivery["next_attempt_at"]
     # A delivery that is due again after its attempt began has lost it with its worker.
     if unrecorded and datetime.fromisoformat(due) <= datetime.fromisoformat(unrecorded[0]):
-        return f"An attempt is under way since {_time(unrecorded[0])}."
+        return f"An attempt is under way since {shortened(unrecorded[0])}."
     if endpoint["status"] != "enabled" and delivery["trigger"] != "test":
-        return f"Not sent: endpoint disabled since {_time(endpoint['disabled_at'])}."
+        return f"Not sent: endpoint disabled since {shortened(endpoint['disabled_at'])}."
     if delivery["attempt_count"] and (delivery["last_error"] or unrecorded):
-        return f"Waits for the retry at {_time(due)}, after {_answer(delivery)} from {_host(endpoint)}."
+        return f"Waits for the retry at {shortened(due)}, after {_answer(delivery)} from {_host(endpoint)}."
     earlier = None if delivery["attempt_count"] else _earlier(client, delivery)
     if earlier is not None:
         resource = earlier["resource_type"].replace("_", " ")
         return f"Waits for the first attempt of event {earlier['sequence']} of the same {resource}."
     limit = endpoint["max_per_second"]
     bound = f"; the endpoint gets at most {limit} requests in a second" if limit else ""
-    return f"Waits for a worker, due since {_time(due)}{bound}."
+    return f"Waits for a worker, due since {shortened(due)}{bound}."
 
 
 def _ended(delivery: Json, endpoint: Json) -> str:
-    at = _time(delivery["completed_at"])
+    at, attempts = shortened(delivery["completed_at"]), counted(len(delivery["attempts"]), "attempt")
     if delivery["status"] == "succeeded":
-        return f"Delivered at {at}, after {_attempts(delivery)}."
+        return f"Delivered at {at}, after {attempts}."
     if delivery["status"] == "dead":
-        return (
-            f"Dead since {at}, after {_attempts(delivery)}, the last with {_answer(delivery)} from {_host(endpoint)}."
-        )
+        return f"Dead since {at}, after {attempts}, the last with {_answer(delivery)} from {_host(endpoint)}."
     if endpoint["status"] != "enabled":
-        return f"Not sent: endpoint disabled since {_time(endpoint['disabled_at'])}."
+        return f"Not sent: endpoint disabled since {shortened(endpoint['disabled_at'])}."
     return f"Not sent: the endpoint was disabled at {at}. Send it with booking webhooks redeliver or recover."
 
 
@@ -71,11 +70,6 @@ def _earlier(client: "BookingClient", delivery: Json) -> Json | None:
     return None
 
 
-def _attempts(delivery: Json) -> str:
-    count = len(delivery["attempts"])
-    return f"{count} attempt" if count == 1 else f"{count} attempts"
-
-
 def _answer(delivery: Json) -> str:
     """Return the answer to the last attempt: its status, or the error of one without an answer."""
     return str(delivery["last_response_status"] or (delivery["last_error"] or "no answer").replace("_", " "))
@@ -83,8 +77,3 @@ def _answer(delivery: Json) -> str:
 
 def _host(endpoint: Json) -> str:
     return urlsplit(endpoint["url"]).hostname or endpoint["url"]
-
-
-def _time(instant: str) -> str:
-    """Return the date and the time to the minute, as the service gave it: in the organization's time zone."""
-    return instant[:16].replace("T", " ")

@@ -5,13 +5,11 @@ position in the feed is saved after each event: a new listener continues where t
 order; while the application or the service is down, they wait.
 """
 
+import contextlib
 import hashlib
 import json
-import os
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -28,6 +26,8 @@ from booking_cli.framework.arguments import aware_datetime, event_type, timestam
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError, bad_file
+from booking_cli.framework.formatting import counted
+from booking_cli.framework.locks import lock_file
 from booking_cli.framework.options import option
 from booking_core.base import private_files
 
@@ -64,8 +64,7 @@ class Checkpoint:
         name = hashlib.sha256(json.dumps(self._owner, sort_keys=True).encode()).hexdigest()[:20]
         self.path = folder / f"{name}.json"
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """Hold a lock against a second listener; the lock ends with the process.
 
         Two listeners would overwrite each other's position.
@@ -73,21 +72,14 @@ class Checkpoint:
         Raises:
             CliError: another listener has the lock.
         """
-        if sys.platform == "win32":
-            yield
-            return
-        import fcntl
-
-        with os.fdopen(self._open_lock()) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise CliError(
-                    f"Another listener forwards to {self._owner['target']} already.",
-                    code="already_listening",
-                    hint="stop it, or forward to another path",
-                ) from None
-            yield
+        refusal = CliError(
+            f"Another listener forwards to {self._owner['target']} already.",
+            code="already_listening",
+            hint="stop it, or forward to another path",
+        )
+        with contextlib.suppress(OSError):  # a missing folder is reported when the file is opened
+            private_files.make_folder(self.path.parent)
+        return lock_file(self.path.with_suffix(".lock"), refusal)
 
     def load(self) -> Position | None:
         """Return the saved position, or None.
@@ -111,14 +103,6 @@ class Checkpoint:
             CliError: it cannot be written. A restart would forward all events again.
         """
         profiles.write_private(self.path, json.dumps(self._owner | {"position": asdict(position)}) + "\n")
-
-    def _open_lock(self) -> int:
-        path = self.path.with_suffix(".lock")
-        try:
-            private_files.make_folder(path.parent)
-            return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise bad_file(path, f"cannot be written: {error.strerror}") from None
 
 
 @command(app, "listen")
@@ -231,8 +215,7 @@ def _write_introduction(
 
 
 def _write_summary(cli: Cli, forwarder: Forwarder) -> None:
-    count = forwarder.accepted
-    cli.render.note(f"{count} event{'' if count == 1 else 's'} forwarded.")
+    cli.render.note(f"{counted(forwarder.accepted, 'event')} forwarded.")
     if forwarder.given_up:
         cli.render.warn(f"Refused by the receiver: {len(forwarder.given_up)}. Use --since to send them again.")
         for event_id in forwarder.given_up[:REFUSED_SHOWN_MAX]:
