@@ -1,6 +1,6 @@
 """Departures over HTTP, with the titles of their experiences."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from booking_cli.client import api_client
@@ -19,8 +19,6 @@ COLUMNS = (
 TABLE = ("starts_at", "seats", "price", TITLE, "booking_closes_at")
 """Columns of a terminal. The line below each departure has its id and the ids of its tiers, for a booking."""
 TRUNCATED = {TITLE: 40}
-_SINGLE_REQUESTS_MAX = 3
-"""Up to so many experiences are requested by their ids; more are read from the list."""
 
 
 def write_day(cli: Cli, day: str, experience_id: str | None) -> None:
@@ -57,21 +55,13 @@ def _titles(client: "BookingClient", ids: Collection[str]) -> Mapping[str, str]:
 
     titles: dict[str, str] = {}
     try:
-        for experience in _experiences(client, ids):
+        for experience in api_client.iter_items(client, "experiences", {}):
             titles[experience["id"]] = experience["title"]
             if titles.keys() >= set(ids):
                 break
     except PermissionDeniedError:
         pass
     return titles
-
-
-def _experiences(client: "BookingClient", ids: Collection[str]) -> Iterator[Mapping[str, Any]]:
-    if len(ids) <= _SINGLE_REQUESTS_MAX:
-        for experience_id in ids:
-            yield api_client.get(client, f"experiences/{experience_id}")
-        return
-    yield from api_client.iter_items(client, "experiences", {})
 
 
 def _with_title(departure: Item, titles: Mapping[str, str]) -> Item:

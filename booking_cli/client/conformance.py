@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import httpx
@@ -50,13 +50,15 @@ class ContractCheck:
     run: Callable[["Probe"], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome of a check: `kept`, `broken` or `skipped`, with the reason."""
+class Outcome(NamedTuple):
+    """The outcome of a check, in the order of the output."""
 
-    check: ContractCheck
     status: str
-    reason: str = ""
+    """`kept`, `broken` or `skipped`."""
+    section: str
+    check: str
+    """The sentence of the contract."""
+    reason: str | None
 
 
 CHECKS: list[ContractCheck] = []
@@ -91,15 +93,20 @@ def examine(client: httpx.Client, api_key: str) -> Iterator[Outcome]:
     if answer.status_code != 200:
         raise Missing(_NO_SANDBOX.get(answer.status_code, f"GET /sandbox/clock answered {answer.status_code}"))
     for contract_check in CHECKS:
-        try:
-            contract_check.run(probe)
-            outcome = Outcome(contract_check, "kept")
-        except Missing as missing:
-            outcome = Outcome(contract_check, "skipped", str(missing))
-        except (Deviation, KeyError, TypeError, ValueError, httpx.HTTPError) as deviation:
-            reason = str(deviation) if isinstance(deviation, Deviation) else f"{type(deviation).__name__}: {deviation}"
-            outcome = Outcome(contract_check, "broken", reason)
-        yield outcome
+        status, reason = _outcome(contract_check, probe)
+        yield Outcome(status, contract_check.section, contract_check.sentence, reason)
+
+
+def _outcome(contract_check: ContractCheck, probe: "Probe") -> tuple[str, str | None]:
+    try:
+        contract_check.run(probe)
+    except Missing as missing:
+        return "skipped", str(missing)
+    except Deviation as deviation:
+        return "broken", str(deviation)
+    except (KeyError, TypeError, ValueError, httpx.HTTPError) as error:
+        return "broken", f"{type(error).__name__}: {error}"
+    return "kept", None
 
 
 # The probe -----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ its owner can read: a file that the user names or, on a machine without a keyrin
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ FOLDER_VARIABLE = "BOOKING_CONFIG_DIR"
 DEFAULT = "default"
 """The profile that is used if none is chosen."""
 
+KEY_PREFIX_LENGTH = 12
 _FILE = "config.toml"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
@@ -36,6 +38,21 @@ class Profile:
     """The first characters of the key, to tell keys apart."""
     secret_file: str | None = None
     """The file that holds the key; None for the keyring."""
+
+    def present(self, name: str) -> dict[str, Any]:
+        """Return the profile of that name for the output."""
+        return {
+            "profile": name,
+            "base_url": self.base_url,
+            "organization": self.organization,
+            "key": masked(self.key_prefix),
+            "kept_in": self.secret_file or "keyring",
+        }
+
+
+def masked(key: str | None) -> str | None:
+    """Return the first characters of a key, which tell keys apart."""
+    return f"{key[:KEY_PREFIX_LENGTH]}…" if key else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +228,10 @@ def require_keyring() -> None:
         NoKeyring: there is no keyring.
         CliError: it is locked, or it fails.
     """
-    keyring = _keyring()
-    try:
+    with _opened_keyring() as keyring:
         keyring.set_password(KEYRING_SERVICE, _PROBE, _PROBE)
         is_stored = keyring.get_password(KEYRING_SERVICE, _PROBE) == _PROBE
         keyring.delete_password(KEYRING_SERVICE, _PROBE)
-    except keyring.errors.KeyringError as error:
-        raise _unusable(error) from None
     if not is_stored:
         raise _unusable("it does not return a stored text")
 
@@ -228,11 +242,8 @@ def store_key(name: str, key: str) -> None:
     Raises:
         CliError: the keyring failed.
     """
-    keyring = _keyring()
-    try:
+    with _opened_keyring() as keyring:
         keyring.set_password(KEYRING_SERVICE, name, key)
-    except keyring.errors.KeyringError as error:
-        raise _unusable(error) from None
 
 
 def find_key(name: str, profile: Profile) -> str | None:
@@ -243,12 +254,9 @@ def find_key(name: str, profile: Profile) -> str | None:
     """
     if profile.secret_file is not None:
         return _read_key_file(Path(profile.secret_file))
-    keyring = _keyring()
-    try:
+    with _opened_keyring() as keyring:
         key: str | None = keyring.get_password(KEYRING_SERVICE, name)
-    except keyring.errors.KeyringError as error:
-        raise _unusable(error) from None
-    return key
+        return key
 
 
 def delete_key(name: str, profile: Profile) -> None:
@@ -263,12 +271,9 @@ def delete_key(name: str, profile: Profile) -> None:
         except OSError as error:
             raise bad_file(profile.secret_file, f"cannot be removed: {error.strerror}") from None
         return
-    keyring = _keyring()
-    try:
+    with _opened_keyring() as keyring:
         if keyring.get_password(KEYRING_SERVICE, name) is not None:
             keyring.delete_password(KEYRING_SERVICE, name)
-    except keyring.errors.KeyringError as error:
-        raise _unusable(error) from None
 
 
 def _read_key_file(path: Path) -> str | None:
@@ -287,11 +292,13 @@ def _read_key_file(path: Path) -> str | None:
         raise bad_file(path, f"cannot be read: {error.strerror}") from None
 
 
-def _keyring() -> Any:
-    """Return the keyring module.
+@contextmanager
+def _opened_keyring() -> Iterator[Any]:
+    """Yield the keyring module.
 
     Raises:
         NoKeyring: it is not installed, or has no backend.
+        CliError: the keyring is locked, or it fails.
     """
     try:
         import keyring
@@ -302,7 +309,10 @@ def _keyring() -> Any:
         raise _unusable(reason, NoKeyring) from None
     if isinstance(keyring.get_keyring(), fail.Keyring | null.Keyring):
         raise _unusable("this machine has none", NoKeyring)
-    return keyring
+    try:
+        yield keyring
+    except keyring.errors.KeyringError as error:
+        raise _unusable(error) from None
 
 
 def _unusable(reason: object, kind: type[CliError] = CliError) -> CliError:

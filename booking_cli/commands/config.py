@@ -87,18 +87,7 @@ def set_(
 
 
 def _profile_row(name: str, profile: Profile, current: str) -> dict[str, Any]:
-    return {
-        "profile": name,
-        "is_current": name == current,
-        "base_url": profile.base_url,
-        "organization": profile.organization,
-        "key": _masked(profile.key_prefix),
-        "kept_in": profile.secret_file or "keyring",
-    }
-
-
-def _masked(key: str | None) -> str | None:
-    return f"{key[:12]}…" if key else None
+    return {"profile": name, "is_current": name == current} | profile.present(name)
 
 
 def _current_settings(cli: Cli) -> Iterator[dict[str, Any]]:
@@ -115,11 +104,11 @@ def _current_settings(cli: Cli) -> Iterator[dict[str, Any]]:
 
 def _key(cli: Cli, choice: Choice, stored: profiles.Profiles) -> tuple[str | None, str]:
     if key := connection.environment_key(cli, choice, stored):
-        return _masked(key), connection.API_KEY_VARIABLE
+        return profiles.masked(key), connection.API_KEY_VARIABLE
     profile = stored.by_name.get(choice.name, Profile())
     if profile.key_prefix is None:
         return None, "not set"
-    return _masked(profile.key_prefix), f"profile {choice.name}, in {profile.secret_file or 'the keyring'}"
+    return profiles.masked(profile.key_prefix), f"profile {choice.name}, in {profile.secret_file or 'the keyring'}"
 
 
 def _folder_origin() -> str:

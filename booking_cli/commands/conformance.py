@@ -10,7 +10,6 @@ from booking_cli.framework.exit_codes import ExitCode
 
 app = command_app()
 
-COLUMNS = ("status", "section", "check", "reason")
 TIMEOUT_S = 30.0
 
 
@@ -33,21 +32,13 @@ def conformance(cli: Cli) -> int:
     base_url, api_key = api_client.login(cli)
     with httpx.Client(base_url=base_url, timeout=TIMEOUT_S, trust_env=False) as client:
         try:
-            outcomes = [
-                {
-                    "status": outcome.status,
-                    "section": outcome.check.section,
-                    "check": outcome.check.sentence,
-                    "reason": outcome.reason or None,
-                }
-                for outcome in examine(client, api_key)
-            ]
+            outcomes = [outcome._asdict() for outcome in examine(client, api_key)]
         except Missing as missing:
             hint = "it needs the key of a sandbox: booking sandbox serve, or booking orgs create --sandbox"
             raise CliError(f"{missing}.", code="not_a_sandbox", hint=hint) from None
         except httpx.TransportError as error:
             raise CliError(f"{base_url} cannot be reached: {error}.", ExitCode.NETWORK, code="network_error") from None
-    cli.render.many(outcomes, COLUMNS, wrapped=("check", "reason"))
-    count = Counter(str(outcome["status"]) for outcome in outcomes)
+    cli.render.many(outcomes, tuple(outcomes[0]), wrapped=("check", "reason"))
+    count = Counter(outcome["status"] for outcome in outcomes)
     cli.render.note(f"checks: {count['kept']} kept, {count['broken']} broken, {count['skipped']} skipped")
     return ExitCode.FAILED if count["broken"] else ExitCode.OK

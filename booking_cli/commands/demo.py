@@ -21,15 +21,16 @@ from booking_cli.operator.demo_organizations import (
     WINDOW_DAYS,
     DemoOrganization,
     booking_request,
+    create_key,
     create_with_catalogue,
     demo_organizations,
 )
 from booking_core.base import private_files
 
 if TYPE_CHECKING:
-    from booking_core.base.context import Installation
+    from booking_core.base.context import Actor, Caller, Installation
     from booking_core.base.settings import Settings
-    from booking_core.db.engine import Database
+    from booking_core.db.engine import Database, Tx
 
 app = command_app()
 
@@ -81,6 +82,8 @@ def demo(
         from booking_cli.operator import self_test
 
         return self_test.run(cli, demo_organizations(catalog)[0])
+    from booking_core.organizations import keys
+
     service.check_addresses({"--port": (HOST, port)})
     organizations = demo_organizations(catalog)
     _set_environment(port)
@@ -93,13 +96,15 @@ def demo(
                 _create_missing(cli, database, installation, organization)
             database.write_once(lambda tx: demo_data.serve_at(tx, settings.public_url, port))
             key = _api_key(database, installation, organizations[0].slug)
-            page = DemoPage(
-                slugs=[organization.slug for organization in organizations],
-                key=key,
-                booking=_booking(database, installation, key),
-                guest_page=_guest_page(database, installation, key),
-                variables=_variables(settings, key, f"http://{HOST}:{port}"),
-            )
+            with database.reading() as tx:
+                actor = keys.identify(tx, key, installation)
+                page = DemoPage(
+                    slugs=[organization.slug for organization in organizations],
+                    key=key,
+                    booking=_booking(tx, actor),
+                    guest_page=_guest_page(tx, actor),
+                    variables=_variables(settings, key, f"http://{HOST}:{port}"),
+                )
         _write(cli, page)
         cli.is_service = True
         return service.run_server(
@@ -139,9 +144,7 @@ def _create_missing(cli: Cli, database: "Database", installation: "Installation"
 
 def _api_key(database: "Database", installation: "Installation", slug: str) -> str:
     """Return a key with every scope: the last run's key while it works, else a new one."""
-    from booking_core import organizations
     from booking_core.base.errors import BookingError
-    from booking_core.models.scopes import Scope
     from booking_core.organizations import keys
 
     path = FOLDER / "key"
@@ -151,38 +154,28 @@ def _api_key(database: "Database", installation: "Installation", slug: str) -> s
             return stored
     except BookingError:
         pass  # there is no key yet, or it belongs to another database
-    _, key = database.write_once(
-        lambda tx: keys.create(
-            tx, organizations.get(tx, slug=slug), name="booking demo", scopes=list(Scope), now=tx.now()
-        )
-    )
+    key = create_key(database, slug, "booking demo")
     private_files.replace(path, f"{key}\n".encode())
     return key
 
 
-def _booking(database: "Database", installation: "Installation", key: str) -> dict[str, Any] | None:
+def _booking(tx: "Tx", actor: "Caller") -> dict[str, Any] | None:
     """Return the body of a booking to try, or None if nothing can be booked in the next weeks."""
     from booking_core.catalogue import departures, experiences
-    from booking_core.organizations import keys
 
-    with database.reading() as tx:
-        actor = keys.identify(tx, key, installation)
-        first = actor.organization.zone.wall(actor.at).date() + timedelta(days=LEAD_DAYS)
-        last = first + timedelta(days=WINDOW_DAYS)
-        available = departures.find_available(tx, actor, date_from=first, date_to=last)["data"]
-        return booking_request(available, lambda experience_id: experiences.get(tx, actor, experience_id))
+    first = actor.organization.zone.wall(actor.at).date() + timedelta(days=LEAD_DAYS)
+    last = first + timedelta(days=WINDOW_DAYS)
+    available = departures.find_available(tx, actor, date_from=first, date_to=last)["data"]
+    return booking_request(available, lambda experience_id: experiences.get(tx, actor, experience_id))
 
 
-def _guest_page(database: "Database", installation: "Installation", key: str) -> str | None:
+def _guest_page(tx: "Tx", actor: "Actor") -> str | None:
     """Return the address of the guest's page of the newest booking."""
     from booking_core import bookings
     from booking_core.db.paging import PageRequest
     from booking_core.models.pages import Order
-    from booking_core.organizations import keys
 
-    with database.reading() as tx:
-        actor = keys.identify(tx, key, installation)
-        newest = bookings.search(tx, actor, PageRequest(10, Order.DESC, None), bookings.Search())["data"]
+    newest = bookings.search(tx, actor, PageRequest(10, Order.DESC, None), bookings.Search())["data"]
     return next((booking["manage_url"] for booking in newest if booking["manage_url"]), None)
 
 

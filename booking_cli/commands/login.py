@@ -15,7 +15,6 @@ from booking_cli.framework.options import option
 app = command_app()
 
 _LOCAL = "http://127.0.0.1:8000"
-_PREFIX_LENGTH = 12
 
 
 @command(app, "login", shape="login", changes=True)
@@ -48,7 +47,9 @@ def login(
         profiles.store_key(choice.name, key)
     else:
         profiles.write_private(file, key + "\n")
-    profile = Profile(base_url, me["organization"]["slug"], key[:_PREFIX_LENGTH], str(file) if file else None)
+    profile = Profile(
+        base_url, me["organization"]["slug"], key[: profiles.KEY_PREFIX_LENGTH], str(file) if file else None
+    )
     if not stored.by_name:
         stored = profiles.Profiles(choice.name, {})
     profiles.save(stored.having(choice.name, profile))
@@ -100,16 +101,7 @@ def _key(cli: Cli) -> str:
 
 
 def _write(cli: Cli, name: str, profile: Profile, me: Any) -> None:
-    cli.render.one(
-        {
-            "profile": name,
-            "base_url": profile.base_url,
-            "organization": profile.organization,
-            "key": f"{profile.key_prefix}…",
-            "scopes": me["key"]["scopes"],
-            "kept_in": profile.secret_file or "keyring",
-        }
-    )
+    cli.render.one(profile.present(name) | {"scopes": me["key"]["scopes"]})
     if str(profile.base_url).startswith("http://") and not _is_local(str(profile.base_url)):
         cli.render.warn("warning: without https, the key can be read on its way to the service")
     if os.environ.get(connection.API_KEY_VARIABLE):

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -84,18 +85,17 @@ def _header(manifest: Item, width: int) -> Iterator[str]:
 def _block(booking: Item, widths: Sequence[int], width: int) -> Iterator[str]:
     """Yield the lines of one booking: name, party and unpaid amount, then contact and note."""
     number, name, party, _ = widths
-    names = textwrap.wrap(_name(booking), name) or [""]
-    parties = textwrap.wrap(_party_and_add_ons(booking), party) or [""]
-    for i in range(max(len(names), len(parties))):
-        cells = (str(booking["booking_number"] or "") if i == 0 else "", _at(names, i), _at(parties, i))
-        yield _row((*cells, _unpaid(booking) if i == 0 else ""), widths)
+    columns = (
+        [str(booking["booking_number"] or "")],
+        textwrap.wrap(_name(booking), name),
+        textwrap.wrap(_party_and_add_ons(booking), party),
+        [_unpaid(booking)],
+    )
+    for cells in zip_longest(*columns, fillvalue=""):
+        yield _row(cells, widths)
     indent = " " * (number + 2)
     for text in _details(booking):
         yield from textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=f"{indent}  ")
-
-
-def _at(texts: Sequence[str], i: int) -> str:
-    return texts[i] if i < len(texts) else ""
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -1,7 +1,8 @@
 """The event types (API v1 section 6), prefixes of them such as `booking.*`, and a sample event of each type."""
 
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,8 +13,9 @@ SUBSCRIBABLE = tuple(name for name in TYPES if name != "ping")
 PREFIXES = tuple(dict.fromkeys(f"{name.partition('.')[0]}.*" for name in SUBSCRIBABLE))
 WORDS = (*TYPES, *PREFIXES)
 """The candidates of completion."""
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT")
+_UUID = re.compile(r"(?<=\")[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(?=\")")
+_TIMESTAMP = re.compile(r"(?<=\")\d{4}-\d\d-\d\dT[^\"]*(?=\")")
+"""In JSON, whole strings each."""
 
 
 def matching(word: str) -> tuple[str, ...]:
@@ -54,20 +56,9 @@ def sample(kind: str, now: datetime, new_id: Callable[[], str]) -> dict[str, Any
     example = openapi_parts.load()["events"][kind]
     published = datetime.fromisoformat(example["created_at"])
     ids: dict[str, str] = {}
-
-    def renewed(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {name: renewed(item) for name, item in value.items()}
-        if isinstance(value, list):
-            return [renewed(item) for item in value]
-        if not isinstance(value, str):
-            return value
-        if _UUID.fullmatch(value):
-            return ids.get(value) or ids.setdefault(value, new_id())
-        return _moved(value, published, now) if _TIMESTAMP.match(value) else value
-
-    renewed_event: dict[str, Any] = renewed(example)
-    return renewed_event
+    text = _UUID.sub(lambda match: ids.get(match[0]) or ids.setdefault(match[0], new_id()), json.dumps(example))
+    event: dict[str, Any] = json.loads(_TIMESTAMP.sub(lambda match: _moved(match[0], published, now), text))
+    return event
 
 
 def _moved(text: str, published: datetime, now: datetime) -> str:

@@ -45,23 +45,21 @@ class SecretOutput:
             CliError: `secret_lost`; with a file `not_shown`, if only the rest could not be written.
             BrokenPipeError: stdout is closed; the secret is in its file.
         """
-        try:
-            self.write(item[field])
-        except OSError as error:
-            raise CliError(f"{lost}: {error.strerror}.", ExitCode.FAILED, code="secret_lost", hint=hint) from error
-        is_shown_first = self.path is None and cli.render.is_default_table
-        secret = item[field]
+        secret, is_shown_first = item[field], self.path is None and cli.render.is_default_table
         if self.path or is_shown_first:
             item = {name: value for name, value in item.items() if name != field}
         if self.path:
             item |= {"secret_file": str(self.path)}
+        is_in_file = False
         try:
+            self.write(secret)
+            is_in_file = self.path is not None
             if is_shown_first:
                 cli.render.text(f"{secret}\n")
             cli.render.one(item)
             cli.render.flush()
         except OSError as error:
-            if self.path is None:
+            if not is_in_file:
                 raise CliError(f"{lost}: {error.strerror}.", ExitCode.FAILED, code="secret_lost", hint=hint) from error
             if isinstance(error, BrokenPipeError):
                 raise

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 
 from booking_cli.framework.context import Cli
-from booking_cli.framework.formatting import BOLD, PLAIN, Item, readable, value_at, wants_color
+from booking_cli.framework.formatting import BOLD, Item, readable, value_at
 from booking_cli.framework.tables import headings_of
 
 _GAP = "  "
@@ -26,9 +26,7 @@ class Stream:
         if self._render.format == "table" and sys.stdout.isatty():
             self._visible = self._fitting(shutil.get_terminal_size().columns)
             titles = {path: path for path in self._visible} if self._render.fields else headings_of(self._visible)
-            header = self._row(titles)
-            is_bold = wants_color(sys.stdout, cli.options.color)
-            self._render.text(f"{BOLD}{header}{PLAIN}" if is_bold else header)
+            self._render.text(self._render.painted(self._row(titles), BOLD))
 
     def show(self, item: Item) -> None:
         """Write an item immediately."""

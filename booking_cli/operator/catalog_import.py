@@ -48,21 +48,16 @@ class CatalogImport:
         """Import the file in batches, in one transaction, or not at all."""
         if dry_run:
             return self.database.read(lambda tx: self._write(tx, dry_run=True))
-        return self._in_one_transaction() if atomic else self._in_batches()
+        from booking_core.catalogue import transfer
 
-    def _in_one_transaction(self) -> "ImportSummary":
         with _deferred_interrupt() as raise_if_interrupted:
 
             def progress(count: int, total: int) -> None:
                 raise_if_interrupted()  # the transaction can still be rolled back
                 self.advance(count, total)
 
-            return self.database.write(lambda tx: self._write(tx, progress=progress))
-
-    def _in_batches(self) -> "ImportSummary":
-        from booking_core.catalogue import transfer
-
-        with _deferred_interrupt() as raise_if_interrupted:
+            if atomic:
+                return self.database.write(lambda tx: self._write(tx, progress=progress))
             return transfer.import_in_batches(
                 self.database,
                 self.organization,

@@ -68,7 +68,13 @@ def _currencies(document: Any) -> Iterator[str]:
 
 
 def create_with_catalogue(
-    cli: Cli, database: "Database", installation: "Installation", demo: DemoOrganization, document: Any
+    cli: Cli,
+    database: "Database",
+    installation: "Installation",
+    demo: DemoOrganization,
+    document: Any,
+    *,
+    is_sandbox: bool = False,
 ) -> "tuple[Organization, ImportSummary]":
     """Create the organization and import the catalogue, in one transaction."""
     from booking_core import organizations
@@ -76,15 +82,33 @@ def create_with_catalogue(
 
     def work(tx: "Tx") -> "tuple[Organization, ImportSummary]":
         now = tx.now()
-        organization = organizations.create(
-            tx, slug=demo.slug, name=demo.name, timezone=demo.timezone, currency=demo.currency, now=now
-        )
+        names: dict[str, Any] = demo._asdict()
+        del names["catalogue"]
+        organization = organizations.create(tx, **names, now=now, is_sandbox=is_sandbox)
         plan = transfer.validate(document, organization=organization)
         summary = transfer.import_plan(tx, organization, installation, plan, now=now, progress=advance)
         return organization, summary
 
     with cli.render.progress(f"importing {demo.catalogue.name}") as advance:
         return database.write_once(work)
+
+
+def create_key(database: "Database", slug: str, name: str, *, lifetime: int | None = None) -> str:
+    """Create a key of an organization with every scope, and return it.
+
+    Args:
+        lifetime: microseconds after which it expires.
+    """
+    from booking_core import organizations
+    from booking_core.models.scopes import Scope
+    from booking_core.organizations import keys
+
+    def work(tx: "Tx") -> str:
+        organization, now = organizations.get(tx, slug=slug), tx.now()
+        expires_at = None if lifetime is None else organization.instant(now) + lifetime
+        return keys.create(tx, organization, name=name, scopes=list(Scope), expires_at=expires_at, now=now)[1]
+
+    return database.write_once(work)
 
 
 def booking_request(

@@ -7,22 +7,24 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 from booking_cli.framework.context import Cli
 from booking_cli.operator import secret_keys, service, storage
+from booking_cli.operator.demo_organizations import HOST, DemoOrganization, create_key, create_with_catalogue
 from booking_core.models.json import JsonObject
 
 if TYPE_CHECKING:
     from booking_core.base.context import Installation
-    from booking_core.db.engine import Database, Tx
+    from booking_core.db.engine import Database
 
-HOST = "127.0.0.1"
-SLUG = "sandbox"
+SANDBOX = DemoOrganization(
+    "sandbox", "Fjord Tours", "Europe/Oslo", "NOK", Path(__file__).with_name("sandbox_catalogue.json")
+)
 _DAYS = 365
-_CATALOGUE = Path(__file__).with_name("sandbox_catalogue.json")
 _VARIABLES = ("BOOKING_SECRET_KEY", "BOOKING_LOG_FORMAT", "BOOKING_REQUEST_LOG")
 
 
@@ -44,7 +46,7 @@ def serve(cli: Cli, *, port: int, db: Path | None) -> int:
         with service.lock_sqlite(settings.sqlite_path):
             service.prepare(settings)
             with storage.open_database(cli) as database:
-                key = _prepare(database, secret_keys.load_installation(settings))
+                key = _prepare(cli, database, secret_keys.load_installation(settings))
             _write(cli, key, f"http://{HOST}:{port}", path)
             return service.run_server(settings, host=HOST, port=port)
 
@@ -76,33 +78,19 @@ def _set_environment(path: Path, port: int) -> None:
     }
 
 
-def _prepare(database: "Database", installation: "Installation") -> str:
+def _prepare(cli: Cli, database: "Database", installation: "Installation") -> str:
     """Return a new key of every scope, for the sandbox of the file or a new one with a catalogue."""
     from booking_core import organizations
-    from booking_core.catalogue import transfer
-    from booking_core.models.scopes import Scope
-    from booking_core.organizations import keys
 
-    def work(tx: "Tx") -> str:
-        organization = next(
-            (organization for organization in organizations.find(tx) if organization.slug == SLUG), None
-        )
-        if organization is None:
-            now = tx.now()
-            names: dict[str, Any] = {"slug": SLUG, "name": "Fjord Tours", "timezone": "Europe/Oslo", "currency": "NOK"}
-            organization = organizations.create(tx, **names, now=now, is_sandbox=True)
-            today = organization.zone.wall(now).date()
-            plan = transfer.validate(_catalogue(today), organization=organization)
-            transfer.import_plan(tx, organization, installation, plan, now=now)
-        _, key = keys.create(tx, organization, name="booking sandbox", scopes=list(Scope), now=tx.now())
-        return key
-
-    return database.write_once(work)
+    if SANDBOX.slug not in {organization.slug for organization in database.read(organizations.find)}:
+        create_with_catalogue(cli, database, installation, SANDBOX, _catalogue(), is_sandbox=True)
+    return create_key(database, SANDBOX.slug, "booking sandbox")
 
 
-def _catalogue(today: date) -> JsonObject:
+def _catalogue() -> JsonObject:
     """Return the document of two tours with departures every day."""
-    document: JsonObject = json.loads(_CATALOGUE.read_text(encoding="utf-8"))
+    document: JsonObject = json.loads(SANDBOX.catalogue.read_text(encoding="utf-8"))
+    today = datetime.now(ZoneInfo(SANDBOX.timezone)).date()
     window = {"from": str(today + timedelta(days=1)), "to": str(today + timedelta(days=_DAYS))}
     for experience in document["experiences"]:
         experience["schedules"] = [schedule | window for schedule in experience["schedules"]]

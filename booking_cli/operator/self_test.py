@@ -31,6 +31,7 @@ from booking_cli.operator.demo_organizations import (
     WINDOW_DAYS,
     DemoOrganization,
     booking_request,
+    create_key,
     create_with_catalogue,
 )
 from booking_core.base.clock import HOUR
@@ -40,7 +41,6 @@ from booking_core.catalogue import transfer
 from booking_core.db.engine import Database
 from booking_core.models.events import EventType
 from booking_core.models.scopes import Scope
-from booking_core.organizations import keys
 from booking_core.upkeep import doctor
 from booking_sdk import APIConnectionError, APIStatusError, BookingClient, BookingError
 from booking_server.app import create_app
@@ -138,7 +138,8 @@ def _run_steps(
     transfer.validate(document)
     installation = secret_keys.load_installation(settings)
     organization, summary = create_with_catalogue(cli, database, installation, demo, document)
-    key = _short_lived_key(database, organization)
+    # PostgreSQL keeps the key, so it expires.
+    key = create_key(database, organization.slug, "booking demo --once", lifetime=HOUR)
     counted = f"{summary.experiences.created} experiences, {summary.departures.created} departures"
     rows = [
         {"step": "import", "asked": "booking catalog import", "answer": counted, "ok": True},
@@ -262,17 +263,6 @@ def _with_departure(document: Any) -> Any:
             experience["departures"] = [*(experience.get("departures") or ()), departure]
             break
     return document
-
-
-def _short_lived_key(database: Database, organization: Organization) -> str:
-    """Return a key with every scope that expires after an hour, since PostgreSQL keeps it."""
-    name, scopes = "booking demo --once", list(Scope)
-
-    def work(tx: Any) -> str:
-        now = tx.now()
-        return keys.create(tx, organization, name=name, scopes=scopes, expires_at=now + HOUR, now=now)[1]
-
-    return database.write_once(work)
 
 
 @contextmanager

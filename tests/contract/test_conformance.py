@@ -55,8 +55,8 @@ def shop(sandbox: Api) -> Api:
 
 def test_the_service_keeps_the_whole_contract(shop: Api) -> None:
     results = outcomes(shop)
-    assert [(one.check.sentence, one.reason) for one in results if one.status != "kept"] == []
-    assert [one.check for one in results] == CHECKS
+    assert [(outcome.check, outcome.reason) for outcome in results if outcome.status != "kept"] == []
+    assert [outcome.check for outcome in results] == [check.sentence for check in CHECKS]
 
 
 def test_only_a_sandbox_is_examined(api: Api) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 from booking_cli.commands.webhooks.receiver import ReceivedDelivery
 from booking_cli.framework.context import Cli
-from booking_cli.framework.formatting import DIM, PLAIN, RED, YELLOW, one_line, wants_color
+from booking_cli.framework.formatting import DIM, RED, YELLOW, one_line
+from booking_cli.framework.output import Renderer
 
 COLUMNS = ("at", "outcome", "status", "duration_ms", "type", "id", "attempt", "error", "delivery_id")
 _GREEN = "\x1b[32m"
@@ -60,15 +61,16 @@ class Screen(Records):
     def __init__(self, cli: Cli, *, show_body: bool = False) -> None:
         super().__init__(cli)
         self._show_body = show_body
-        self._colored = wants_color(sys.stdout, cli.options.color)
         self._waiting_event = ""
 
     def attempt(self, attempt: ReceivedDelivery) -> None:
         # While the receiver is down, a waiting event is printed once, and not for each attempt.
         if attempt.outcome != "waiting" or self._waiting_event != attempt.event.id:
-            self._print(_line(attempt, self._painted))
+            self._print(_line(attempt, self._cli.render))
             if attempt.outcome != "accepted":
-                self._print(self._painted(f"         {_explanation(attempt, with_body=not self._show_body)}", DIM))
+                self._print(
+                    self._cli.render.painted(f"         {_explanation(attempt, with_body=not self._show_body)}", DIM)
+                )
             if self._show_body and attempt.result.excerpt:
                 self._print_body(attempt.result.excerpt)
         self._waiting_event = attempt.event.id if attempt.outcome == "waiting" else ""
@@ -76,14 +78,11 @@ class Screen(Records):
     def _print_body(self, body: str) -> None:
         """Print the lines of a response below its event."""
         for line in body.splitlines():
-            self._print(f"         {self._painted('|', DIM)} {one_line(line)}")
+            self._print(f"         {self._cli.render.painted('|', DIM)} {one_line(line)}")
 
     def _print(self, text: str) -> None:
         self._cli.render.text(text)
         self._cli.render.flush()
-
-    def _painted(self, text: str, color: str) -> str:
-        return f"{color}{text}{PLAIN}" if self._colored else text
 
 
 def create_view(cli: Cli, *, show_body: bool = False) -> Records:
@@ -92,9 +91,9 @@ def create_view(cli: Cli, *, show_body: bool = False) -> Records:
     return Screen(cli, show_body=show_body) if is_screen else Records(cli, show_body=show_body)
 
 
-def _line(attempt: ReceivedDelivery, painted: Any) -> str:
+def _line(attempt: ReceivedDelivery, render: Renderer) -> str:
     result, event = attempt.result, attempt.event
-    status = painted(f"{result.status or '---'!s:>3}", _COLORS.get(attempt.outcome, YELLOW))
+    status = render.painted(f"{result.status or '---'!s:>3}", _COLORS.get(attempt.outcome, YELLOW))
     took = "" if result.is_unreachable else f"{result.duration_ms}ms"
     return f"{attempt.at:%H:%M:%S} {status} {took:>6} {event.id} {one_line(event.type)}"
 
