@@ -2,15 +2,12 @@
 
 import csv
 import io
-import signal
 from collections import Counter
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.api.refusals import nothing_changes
-from support.serving import forking
 from support.serving.commands import Booking
 from support.world.operations import Operations, guest
 from support.world.world import DAY, SECRET, World, make_world
@@ -152,68 +149,11 @@ def test_a_dry_run_lists_bookings_with_their_refunds_and_changes_nothing(
     assert done["refunds"] == shown["refunds"]
 
 
-KILLED = """
-import os, signal, sys
-from booking_cli.main import main
-from booking_core.bookings import cancel_batches
-from booking_core.db.engine import Tx
-
-when, cancel_batches.BATCH = sys.argv.pop(1), int(sys.argv.pop(1))
-commit, count = Tx.commit, 0
-
-def committing(tx):
-    global count
-    count += bool(tx._work.rows) or tx._connection.in_transaction
-    if (count, when) == (2, "before"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    commit(tx)
-    if (count, when) == (2, "after"):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-Tx.commit = committing
-sys.exit(main())
-"""
-"""Kills itself before or after the commit of its second batch. The size of a batch is its second argument."""
-
-
-def cancel_until_killed(when: str, batch: int, *argv: str) -> None:
-    """Cancel a departure in a process that is killed at its second batch."""
-    Path("killed.py").write_text(KILLED)
-    command = ("departures", "cancel", *argv, "--yes")
-    ended = forking.run([forking.SCRIPT, "killed.py", when, str(batch), *command], text=True)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
-
-
-@pytest.mark.exhaustive(but="sqlite")
-@pytest.mark.parametrize(
-    ("when", "cancelled", "completed_by"), [("before", 3, "the same command"), ("after", 6, "a worker")]
-)
-def test_a_kill_between_batches_leaves_a_departure_that_is_completed(
-    staff: Booking, ops: Operations, departure: str, when: str, cancelled: int, completed_by: str
-) -> None:
-    made = sold(ops, departure, 8)
-    cancel_until_killed(when, 3, departure, "--reason-code", "agent")
-    statuses = Counter(row["status"] for row in ops.world.rows(tables.bookings))
-    assert statuses == {"cancelled": cancelled, "confirmed": 8 - cancelled}
-    row = ops.world.row(tables.departures, departure)
-    assert (row["status"], row["cancelling"]) == ("cancelled", "agent")
-    assert staff("departures", "show", departure).json["is_being_cancelled"] is True
-    assert ops.refusal(ops.book, departure) == ("conflict", "departure_cancelled")
-    assert ops.world.examine() == []
-    if completed_by == "a worker":
-        ops.cancel_next_batch()
-    else:
-        again = staff("departures", "cancel", departure, "--yes").json  # with the reason that was given first
-        assert (len(again["data"]), again["departure"]["bookings"]["cancelled"]) == (8 - cancelled, 8)
-        assert again["departure"]["is_being_cancelled"] is False
-    check_all_cancelled_once(ops.world, departure, made, "agent")
-
-
-def test_an_interruption_says_how_far_it_came_and_how_to_go_on(
+def test_an_interruption_reports_its_progress_and_the_same_command_completes_it(
     staff: Booking, ops: Operations, departure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cancel_batches, "BATCH", 2)
-    made = sold(ops, departure, 5)
+    booking_ids = sold(ops, departure, 5)
     batches = iter((None, KeyboardInterrupt()))
     cancel_batch = cancel_batches._cancel_batch
 
@@ -223,12 +163,15 @@ def test_an_interruption_says_how_far_it_came_and_how_to_go_on(
         return cancel_batch(*arguments)
 
     monkeypatch.setattr(cancel_batches, "_cancel_batch", interrupted)
-    stopped = staff("departures", "cancel", departure, "--yes")
+    stopped = staff("departures", "cancel", departure, "--reason-code", "agent", "--yes")
     assert stopped.refusal == (ExitCode.INTERRUPTED, "interrupted")
     assert "2 of 5 bookings" in stopped.error["message"]
+    assert Counter(row["status"] for row in ops.world.rows(tables.bookings)) == {"cancelled": 2, "confirmed": 3}
+    assert staff("departures", "show", departure).json["is_being_cancelled"] is True
     monkeypatch.setattr(cancel_batches, "_cancel_batch", cancel_batch)
-    assert staff(*stopped.error["hint"].split()[1:4], "--yes").code == ExitCode.OK
-    check_all_cancelled_once(ops.world, departure, made)
+    completed = staff(*stopped.error["hint"].split()[1:4], "--yes").json  # with the reason of the first command
+    assert (len(completed["data"]), completed["departure"]["is_being_cancelled"]) == (3, False)
+    check_all_cancelled_once(ops.world, departure, booking_ids, "agent")
 
 
 # Who comes -------------------------------------------------------------------------------------------------------

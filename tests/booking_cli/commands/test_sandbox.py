@@ -226,5 +226,6 @@ def test_a_bad_catalogue_leaves_no_organization(
 def test_without_the_examples_a_catalogue_is_asked_for(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = [each._replace(catalogue=Path("nowhere.json")) for each in demo_organizations.ORGANIZATIONS]
     monkeypatch.setattr(demo_organizations, "ORGANIZATIONS", missing)
-    refused = booking("demo", "--port", str(free_port()), "-o", "json")
-    assert (refused.code, refused.error["hint"]) == (2, "booking demo --catalog FILE")
+    for option in (("--port", str(free_port())), ("--once",)):
+        refused = booking("demo", *option, "-o", "json")
+        assert (*refused.refusal, refused.error["hint"]) == (2, "no_examples", "booking demo --catalog FILE")

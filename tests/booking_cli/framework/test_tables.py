@@ -180,13 +180,6 @@ def test_a_long_column_gets_the_width_that_a_short_one_leaves() -> None:
     assert layout.fit(50) == {"name": 4, "title": 44}
 
 
-@pytest.mark.parametrize("code", [0x200F, 0x202E, 0x2066, 0x2069, 0x061C, 0x2028])
-def test_no_character_that_reorders_a_line_reaches_the_terminal(capsys: pytest.CaptureFixture[str], code: int) -> None:
-    for output in ("tsv", "table"):
-        Renderer(output=output).many([{"name": f"a{chr(code)}b"}], ("name",))
-        assert f"a\\u{code:04x}b" in capsys.readouterr().out
-
-
 def test_an_empty_object_is_written_as_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     Renderer(output="table").one({})
     assert capsys.readouterr().out == ""

@@ -13,7 +13,7 @@ import pytest
 from support.serving.commands import Booking
 from support.serving.demo import small
 
-from booking_cli.operator import demo_organizations, self_test
+from booking_cli.operator import self_test
 from booking_core.db.engine import Database
 from booking_core.webhooks import find_all
 from booking_sdk import APIConnectionError
@@ -168,12 +168,6 @@ def test_a_service_that_cannot_start_fails_at_once(booking: Booking, monkeypatch
 
 @pytest.mark.usefixtures("copied_schema")
 def test_a_refusal_is_shown_with_its_code(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(self_test, "_short_lived_key", lambda *_: "svc_" + "0" * 40)
+    monkeypatch.setattr(self_test, "create_key", lambda *_, **__: "svc_" + "0" * 40)
     result = booking("demo", "--once", "-o", "json")
     assert result.json["data"][-1]["answer"] == "401 api_key_invalid"
-
-
-def test_without_the_examples_it_runs_nothing(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = [each._replace(catalogue=Path("nowhere.json")) for each in demo_organizations.ORGANIZATIONS]
-    monkeypatch.setattr(demo_organizations, "ORGANIZATIONS", missing)
-    assert booking("demo", "--once", "-o", "json").refusal == (2, "no_examples")
