@@ -52,8 +52,8 @@ def test_fields_are_described_by_their_docstrings() -> None:
 
 
 def test_a_generated_model_inherits_the_descriptions_of_its_inherited_fields() -> None:
-    made = create_model("Pilot", __base__=Captain, phone=(str, ...))
-    assert docstrings.of_fields(made) == {}
+    model = create_model("Pilot", __base__=Captain, phone=(str, ...))
+    assert docstrings.of_fields(model) == {}
     assert docstrings.of_fields(create_model("Mate", __base__=Captain)) == {"phone": "The number on board."}
 
 
@@ -66,5 +66,5 @@ def test_the_application_is_loaded_without_the_source_of_a_model() -> None:
         "from booking_server.app import describe\n"
         "describe()"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr

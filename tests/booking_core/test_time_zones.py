@@ -57,10 +57,10 @@ class Offsets:
         """Return the length of a local day."""
         midnight = seconds(datetime(day.year, day.month, day.day))
         ends = [*self.since_s[1:], midnight + 10 * 86_400]
-        shown = 0
+        length = 0
         for since, until, offset in zip(self.since_s, ends, self.offset_s, strict=True):
-            shown += max(0, min(until + offset, midnight + 86_400) - max(since + offset, midnight))
-        return shown
+            length += max(0, min(until + offset, midnight + 86_400) - max(since + offset, midnight))
+        return length
 
     def instants(self, wall: datetime) -> list[int]:
         """Return the timestamps of a wall time: one, none or two."""
@@ -90,10 +90,10 @@ def c_library(path: str) -> Iterator[None]:
 def files() -> dict[str, Path]:
     """Return the C library's file of each zone; a system may lack the files of the old names."""
     paths = ((name, Path(folder) / name) for name in sorted(available_timezones()) for folder in reversed(TZPATH))
-    found = {name: path for name, path in paths if path.is_file()}
+    existing = {name: path for name, path in paths if path.is_file()}
     if ALL_DAYS:
-        return found
-    return {name: found[name] for name in {path.read_bytes(): name for name, path in found.items()}.values()}
+        return existing
+    return {name: existing[name] for name in {path.read_bytes(): name for name, path in existing.items()}.values()}
 
 
 def read(path: Path, first: date, after: date) -> Offsets:
@@ -112,11 +112,11 @@ def read(path: Path, first: date, after: date) -> Offsets:
     return Offsets(since, offsets)
 
 
-Known = dict[str, Offsets]
+Zones = dict[str, Offsets]
 
 
 @pytest.fixture(scope="module")
-def known() -> Known:
+def zones() -> Zones:
     """The offsets of every zone, from a little before the two years to a little after them."""
     if not any(Path(folder).is_dir() for folder in TZPATH):
         pytest.skip("the C library has no zones here")
@@ -134,16 +134,16 @@ def days(offsets: Offsets, name: str) -> list[date]:
     return sorted(day for day in around | sampled | {FIRST, AFTER - timedelta(days=1)} if FIRST <= day < AFTER)
 
 
-def everywhere(known: Known) -> Iterator[tuple[Zone, Offsets, list[date]]]:
-    for name, offsets in known.items():
+def everywhere(zones: Zones) -> Iterator[tuple[Zone, Offsets, list[date]]]:
+    for name, offsets in zones.items():
         yield zone(name), offsets, days(offsets, name)
 
 
 # Days ------------------------------------------------------------------------------------------------------------
 
 
-def test_each_instant_lies_in_exactly_one_local_day(known: Known) -> None:
-    for place, offsets, looked_at in everywhere(known):
+def test_each_instant_lies_in_exactly_one_local_day(zones: Zones) -> None:
+    for place, offsets, looked_at in everywhere(zones):
         for day in looked_at:
             start, end = place.day_start(day), place.day_end(day)
             assert end == place.day_start(day + timedelta(days=1)), (place.name, day)
@@ -153,9 +153,9 @@ def test_each_instant_lies_in_exactly_one_local_day(known: Known) -> None:
             assert offsets.wall(end // SECOND).date() > day, (place.name, day)
 
 
-def test_a_day_lasts_from_22_to_26_hours_as_its_calendar_says(known: Known) -> None:
+def test_a_day_lasts_from_22_to_26_hours_as_its_calendar_says(zones: Zones) -> None:
     lengths: dict[float, str] = {}
-    for place, offsets, looked_at in everywhere(known):
+    for place, offsets, looked_at in everywhere(zones):
         for day in looked_at:
             start, end = place.day_start(day), place.day_end(day)
             assert end - start == offsets.seconds_of(day) * SECOND, (place.name, day)
@@ -164,8 +164,8 @@ def test_a_day_lasts_from_22_to_26_hours_as_its_calendar_says(known: Known) -> N
     assert lengths.keys() == {22, 23, 23.5, 24, 24.5, 25, 26}
 
 
-def test_a_window_is_as_long_as_its_days(known: Known) -> None:
-    for place, _, _ in everywhere(known):
+def test_a_window_is_as_long_as_its_days(zones: Zones) -> None:
+    for place, _, _ in everywhere(zones):
         for first in (date(2026, 3, 15), date(2026, 9, 15), date(2027, 10, 1)):
             last = rules.default_last_day(first)
             lengths = [
@@ -187,26 +187,26 @@ def instants(place: Zone, offsets: Offsets, looked_at: list[date]) -> Iterator[i
         yield from (start - 1, start, start + rng.randrange(DAY))
 
 
-def test_an_instant_is_shown_with_its_offset_and_parsed_back_exactly(known: Known) -> None:
-    for place, offsets, looked_at in everywhere(known):
+def test_an_instant_is_shown_with_its_offset_and_parsed_back_exactly(zones: Zones) -> None:
+    for place, offsets, looked_at in everywhere(zones):
         for at in instants(place, offsets, looked_at):
-            shown = place.iso(at)
-            read_back = datetime.fromisoformat(shown)
+            text = place.iso(at)
+            read_back = datetime.fromisoformat(text)
             offset = read_back.utcoffset()
             assert offset is not None
-            assert offset.total_seconds() == offsets.at(at // SECOND), (place.name, shown)
-            assert read_back.replace(tzinfo=None) == offsets.wall(at // SECOND), (place.name, shown)
-            assert clock.from_datetime(read_back) == place.parse(shown) == at // SECOND * SECOND, (place.name, shown)
+            assert offset.total_seconds() == offsets.at(at // SECOND), (place.name, text)
+            assert read_back.replace(tzinfo=None) == offsets.wall(at // SECOND), (place.name, text)
+            assert clock.from_datetime(read_back) == place.parse(text) == at // SECOND * SECOND, (place.name, text)
 
 
 def test_closing_time_and_duration_are_elapsed_hours(
-    known: Known,
+    zones: Zones,
 ) -> None:
-    for place, offsets, looked_at in everywhere(known):
+    for place, offsets, looked_at in everywhere(zones):
         for starts_at in instants(place, offsets, looked_at):
-            shown, hours = place.iso(starts_at), 1 + starts_at % 72
-            assert _elapsed(place.iso(departures.closes_at(starts_at, hours, 0)), shown) == hours
-            assert _elapsed(shown, place.iso(departures.ends_at(starts_at, None, 60 * hours))) == hours
+            start, hours = place.iso(starts_at), 1 + starts_at % 72
+            assert _elapsed(place.iso(departures.closes_at(starts_at, hours, 0)), start) == hours
+            assert _elapsed(start, place.iso(departures.ends_at(starts_at, None, 60 * hours))) == hours
 
 
 def _elapsed(earlier: str, later: str) -> float:
@@ -217,18 +217,18 @@ def _elapsed(earlier: str, later: str) -> float:
 # Schedules -------------------------------------------------------------------------------------------------------
 
 
-def test_a_schedule_is_wall_time_through_every_gap_and_fold(known: Known) -> None:
+def test_a_schedule_is_wall_time_through_every_gap_and_fold(zones: Zones) -> None:
     skipped = repeated = 0
-    for place, offsets, looked_at in everywhere(known):
+    for place, offsets, looked_at in everywhere(zones):
         for wall in _walls(offsets, looked_at):
-            found, happens = resolve_wall_time(wall, place), offsets.instants(wall)
-            assert found.is_moved == (not happens), (place.name, wall)
-            assert (found.note is None) == (len(happens) == 1), (place.name, wall)
+            resolved, happens = resolve_wall_time(wall, place), offsets.instants(wall)
+            assert resolved.is_moved == (not happens), (place.name, wall)
+            assert (resolved.note is None) == (len(happens) == 1), (place.name, wall)
             if happens:
-                assert found.at == place.at(wall) == happens[0] * SECOND, (place.name, wall)
+                assert resolved.at == place.at(wall) == happens[0] * SECOND, (place.name, wall)
                 repeated += len(happens) == 2
             else:
-                assert found.at == _moved(offsets, wall) * SECOND, (place.name, wall)
+                assert resolved.at == _moved(offsets, wall) * SECOND, (place.name, wall)
                 skipped += 1
     assert skipped > 500
     assert repeated > 500
@@ -274,8 +274,8 @@ def test_odd_days_of_the_past_begin_when_they_began(name: str, day: date, hours:
 def test_offsets_that_changed_within_a_quarter_of_an_hour_are_shown_right() -> None:
     place = zone("America/St_Johns")
     change = clock.from_datetime(datetime(2006, 10, 29, 2, 31, tzinfo=UTC))
-    shown = [place.iso(change + moment * SECOND) for moment in (-60, -1, 0, 1, 839, 840)]
-    assert shown == [
+    texts = [place.iso(change + moment * SECOND) for moment in (-60, -1, 0, 1, 839, 840)]
+    assert texts == [
         "2006-10-29T00:00:00-02:30",
         "2006-10-29T00:00:59-02:30",
         "2006-10-28T23:01:00-03:30",

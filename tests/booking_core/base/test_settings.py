@@ -98,10 +98,10 @@ def test_the_rate_limit_can_be_turned_off(text: str) -> None:
     ],
 )
 def test_a_setting_is_shown_without_its_secrets(name: str, text: str, masked: str) -> None:
-    shown = read(**{name: text}).shown()
-    assert shown[f"BOOKING_{name}"] == masked
-    assert "hunter2" not in repr(shown)
-    assert SECRET not in repr(shown)
+    variables = read(**{name: text}).shown()
+    assert variables[f"BOOKING_{name}"] == masked
+    assert "hunter2" not in repr(variables)
+    assert SECRET not in repr(variables)
 
 
 def test_a_secret_key_that_looks_like_a_url_is_masked() -> None:
@@ -130,7 +130,7 @@ def test_a_comma_list_rotates_secret_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "warns"),
+    ("environment", "warns"),
     [
         ({"BOOKING_DATABASE_URL": "postgresql://localhost/booking"}, True),
         ({"BOOKING_DATABASE_URL": "postgresql://localhost/booking", "BOOKING_MAIL_DIR": "/var/mail"}, False),
@@ -138,8 +138,10 @@ def test_a_comma_list_rotates_secret_keys() -> None:
         ({}, False),
     ],
 )
-def test_postgresql_without_mail_server_or_folder_warns_about_unsent_mail(given: dict[str, str], warns: bool) -> None:
-    settings = Settings.from_environment(given)
+def test_postgresql_without_mail_server_or_folder_warns_about_unsent_mail(
+    environment: dict[str, str], warns: bool
+) -> None:
+    settings = Settings.from_environment(environment)
     assert settings.has_mail_transport is not warns
     assert [warning.startswith("no mail is sent: ") for warning in settings.warnings()] == [True] * warns
 
@@ -170,14 +172,14 @@ def test_postgresql_without_mail_server_or_folder_warns_about_unsent_mail(given:
 def test_several_hosts_are_understood_in_every_spelling(
     text: str, expected: tuple[str | None, str | None, str | None]
 ) -> None:
-    named = database_urls.parameters(database_urls.parse(text))
-    assert (named.get("host"), named.get("hostaddr"), named.get("port")) == expected
-    assert named["dbname"] == "booking"
+    parameters = database_urls.parameters(database_urls.parse(text))
+    assert (parameters.get("host"), parameters.get("hostaddr"), parameters.get("port")) == expected
+    assert parameters["dbname"] == "booking"
 
 
 def test_several_hosts_are_searched_for_the_one_that_takes_writes() -> None:
-    named = database_urls.parameters(database_urls.parse("postgresql://u:p%40@one,two/booking?sslmode=require"))
-    assert named == {
+    parameters = database_urls.parameters(database_urls.parse("postgresql://u:p%40@one,two/booking?sslmode=require"))
+    assert parameters == {
         "host": "one,two",
         "user": "u",
         "password": "p@",
@@ -185,8 +187,8 @@ def test_several_hosts_are_searched_for_the_one_that_takes_writes() -> None:
         "sslmode": "require",
         "target_session_attrs": "read-write",
     }
-    own = database_urls.parse("postgresql://one,two/booking?target_session_attrs=any")
-    assert database_urls.parameters(own)["target_session_attrs"] == "any"
+    url = database_urls.parse("postgresql://one,two/booking?target_session_attrs=any")
+    assert database_urls.parameters(url)["target_session_attrs"] == "any"
     assert "target_session_attrs" not in database_urls.parameters(database_urls.parse("postgresql://one/booking"))
 
 
@@ -216,7 +218,7 @@ def test_what_is_no_url_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "warnings"),
     [
         ({"BOOKING_RATELIMIT": "1/1"}, ["BOOKING_RATELIMIT is not a setting; did you mean BOOKING_RATE_LIMIT?"]),
         ({"BOOKING_DATABSE_URL": "x"}, ["BOOKING_DATABSE_URL is not a setting; did you mean BOOKING_DATABASE_URL?"]),
@@ -227,11 +229,11 @@ def test_what_is_no_url_is_refused() -> None:
     ],
 )
 def test_a_variable_that_nothing_reads_is_named_with_the_nearest_setting(
-    environment: Mapping[str, str], said: list[str]
+    environment: Mapping[str, str], warnings: list[str]
 ) -> None:
-    assert list(misspelt(environment)) == said
+    assert list(misspelt(environment)) == warnings
 
 
 def test_every_setting_and_every_variable_of_the_client_is_one() -> None:
-    names = [variable(each.name) for each in fields(Settings)] + [name for name, _, _ in VARIABLES]
+    names = [variable(setting.name) for setting in fields(Settings)] + [name for name, _, _ in VARIABLES]
     assert list(misspelt(dict.fromkeys(names, "x"))) == []

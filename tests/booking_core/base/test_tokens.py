@@ -17,12 +17,12 @@ from booking_core.base.tokens import SecretKeys, is_strong
 
 
 def test_an_id_is_a_version_7_uuid_and_later_ones_sort_later() -> None:
-    made = [tokens.new_id() for _ in range(1000)]
-    assert len(set(made)) == 1000
-    for text in made[:50]:
+    ids = [tokens.new_id() for _ in range(1000)]
+    assert len(set(ids)) == 1000
+    for text in ids[:50]:
         parsed = uuid.UUID(text)
         assert (str(parsed), parsed.version, parsed.variant) == (text, 7, uuid.RFC_4122)
-    assert made == sorted(made)
+    assert ids == sorted(ids)
 
 
 def test_ids_of_one_millisecond_stay_sorted_when_the_clock_steps_back(
@@ -30,20 +30,21 @@ def test_ids_of_one_millisecond_stay_sorted_when_the_clock_steps_back(
 ) -> None:
     now_ns = [2_000_000_000_000_000_000]
     monkeypatch.setattr("booking_core.base.tokens.time.time_ns", lambda: now_ns[0])
-    made = [tokens.new_id() for _ in range(10_000)]
-    assert made[0].startswith("01d1a94a-2000-7")
+    ids = [tokens.new_id() for _ in range(10_000)]
+    assert ids[0].startswith("01d1a94a-2000-7")
     now_ns[0] -= 500_000_000
-    made += [tokens.new_id() for _ in range(10)]
-    assert made == sorted(made)
-    assert len(set(made)) == len(made)
+    ids += [tokens.new_id() for _ in range(10)]
+    assert ids == sorted(ids)
+    assert len(set(ids)) == len(ids)
     now_ns[0] -= 10**15
-    assert tokens.new_id() < made[0], "a clock that was set back for good is followed"
+    assert tokens.new_id() < ids[0], "a clock that was set back for good is followed"
 
 
 def test_ids_made_by_many_threads_at_once_are_all_different() -> None:
     with ThreadPoolExecutor(8) as threads:
-        made = [each for ids in threads.map(lambda _: [tokens.new_id() for _ in range(2000)], range(8)) for each in ids]
-    assert len(set(made)) == 16_000
+        batches = threads.map(lambda _: [tokens.new_id() for _ in range(2000)], range(8))
+        ids = [identifier for batch in batches for identifier in batch]
+    assert len(set(ids)) == 16_000
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -101,8 +102,8 @@ def test_a_signer_signs_every_message_as_one_signature_at_a_time() -> None:
     keys = new.retaining({("links", old.first_id): derived})
     for key_id in (new.first_id, old.first_id):
         sign = keys.signer(key_id, "links")
-        assert [sign(each) for each in (b"x", b"y", b"x")] == [
-            keys.sign_with(key_id, "links", each) for each in (b"x", b"y", b"x")
+        assert [sign(message) for message in (b"x", b"y", b"x")] == [
+            keys.sign_with(key_id, "links", message) for message in (b"x", b"y", b"x")
         ]
     assert new.signer(old.first_id, "links") is None
 
@@ -186,8 +187,8 @@ WEAK = (
 )
 def test_every_key_of_32_random_bytes_is_strong(write: Callable[[bytes], str]) -> None:
     source = random.Random(4)
-    made = [write(source.randbytes(32)) for _ in range(KEYS)]
-    assert [key for key in made if not is_strong(key)] == []
+    keys = [write(source.randbytes(32)) for _ in range(KEYS)]
+    assert [key for key in keys if not is_strong(key)] == []
 
 
 @pytest.mark.parametrize("size", [0, 8, 16, 24, 31])

@@ -8,14 +8,14 @@ from support.world.world import World
 
 @pytest.fixture
 def new_world(new_world: Callable[..., World]) -> Iterator[Callable[..., World]]:
-    made: list[World] = []
+    worlds: list[World] = []
 
     def make(**columns: object) -> World:
-        made.append(new_world(**columns))
-        return made[-1]
+        worlds.append(new_world(**columns))
+        return worlds[-1]
 
     yield make
-    for world in made:
+    for world in worlds:
         assert world.examine() == []
 
 

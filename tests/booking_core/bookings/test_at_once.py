@@ -50,7 +50,7 @@ def test_bookings_that_change_places_do_not_deadlock(ops: Operations, two: tuple
     for turn in range(ROUNDS):
         there, back = (second, first) if turn % 2 == 0 else (first, second)
         moved = together(partial(ops.reschedule, one, there), partial(ops.reschedule, other, back))
-        assert [each["departure"]["id"] for each in moved] == [there, back]
+        assert [booking["departure"]["id"] for booking in moved] == [there, back]
     assert ops.event_types().count("booking.rescheduled") == 2 * ROUNDS
     assert (ops.seats_taken(first), ops.seats_taken(second)) == (1, 1)
 
@@ -58,9 +58,9 @@ def test_bookings_that_change_places_do_not_deadlock(ops: Operations, two: tuple
 def test_bookings_that_change_places_never_take_a_seat_twice(ops: Operations, two: tuple[str, str]) -> None:
     first, second = two
     movers = [ops.book(first)["id"] for _ in range(4)] + [ops.book(second)["id"] for _ in range(2)]
-    acts = [partial(ops.reschedule, each, second) for each in movers[:4]]
+    acts = [partial(ops.reschedule, booking_id, second) for booking_id in movers[:4]]
     outcomes = together(*acts)
-    assert sorted(isinstance(each, dict) for each in outcomes) == [False, False, True, True]
+    assert sorted(isinstance(outcome, dict) for outcome in outcomes) == [False, False, True, True]
     assert outcomes.count(FULL) == 2
     assert (ops.seats_taken(first), ops.seats_taken(second)) == (2, 4)
 
@@ -70,16 +70,16 @@ def test_growing_parties_and_moving_bookings_never_take_a_seat_twice(ops: Operat
     growing, moving = [ops.book(first)["id"] for _ in range(2)], [ops.book(second, 2)["id"] for _ in range(2)]
     for _ in range(ROUNDS // 2):
         outcomes = together(
-            *(partial(ops.change_party, each, 3) for each in growing),
-            *(partial(ops.reschedule, each, first) for each in moving),
+            *(partial(ops.change_party, booking_id, 3) for booking_id in growing),
+            *(partial(ops.reschedule, booking_id, first) for booking_id in moving),
             partial(ops.book, first),
         )
-        assert {each for each in outcomes if isinstance(each, str)} == {FULL}
+        assert {outcome for outcome in outcomes if isinstance(outcome, str)} == {FULL}
         assert ops.seats_taken(first) <= 4
-        for each in moving:
-            ops.reschedule(each, second)
-        for each in growing:
-            ops.change_party(each, 1)
+        for booking_id in moving:
+            ops.reschedule(booking_id, second)
+        for booking_id in growing:
+            ops.change_party(booking_id, 1)
         for row in ops.world.rows(tables.bookings):
             if row["status"] == "confirmed" and row["id"] not in (*growing, *moving):
                 ops.cancel(row["id"])
@@ -119,7 +119,7 @@ def test_a_payment_and_the_sweep_that_meet_have_one_winner(ops: Operations, two:
         ops.world.clock.advance(30 * MINUTE)
         together(partial(ops.pay, booking), ops.abandon_due)
         row = ops.booking(booking)
-        refunds = [each["status"] for each in ops.world.rows(tables.refunds) if each["booking_id"] == booking]
+        refunds = [row["status"] for row in ops.world.rows(tables.refunds) if row["booking_id"] == booking]
         assert row["payment_status"] == "paid"
         assert (row["status"], refunds) in [("confirmed", []), ("cancelled", ["requested"])]
         ops.cancel(booking)
@@ -142,7 +142,7 @@ def test_two_bookings_paid_at_once_by_one_payment_intent_have_one_winner(ops: Op
     for turn in range(ROUNDS):
         first, second = (ops.check_out(departure)["id"] for departure in two)
         outcomes = together(*(partial(ops.pay, booking_id, f"pi_{turn}") for booking_id in (first, second)))
-        assert sorted(isinstance(each, dict) for each in outcomes) == [False, True]
+        assert sorted(isinstance(outcome, dict) for outcome in outcomes) == [False, True]
         assert "conflict" in outcomes
         for booking_id in (first, second):
             ops.cancel(booking_id)
@@ -163,7 +163,7 @@ def test_four_concurrent_cancellations_return_seats_and_gift_card_once(ops: Oper
         card_id, code = ops.issue(89000)
         booking = ops.book(two[0], 2, gift_card_code=code)["id"]
         answers = together(*[partial(ops.cancel, booking)] * 4)
-        assert [each["status"] for each in answers] == ["cancelled"] * 4
+        assert [booking["status"] for booking in answers] == ["cancelled"] * 4
         assert ops.world.row(tables.gift_cards, card_id)["balance_minor"] == 89000
         assert ops.event_types(booking).count("booking.cancelled") == 1
     assert ops.seats_taken(two[0]) == 0
@@ -173,8 +173,8 @@ def test_guests_who_pay_with_one_card_at_once_take_its_amount(ops: Operations) -
     departures = [ops.world.departure(ops.world.experience(), seats=ROUNDS) for _ in range(4)]
     for _ in range(ROUNDS // 2):
         card_id, code = ops.issue(100_000)
-        outcomes = together(*(partial(ops.check_out, each, gift_card_code=code) for each in departures))
-        paid = [each["totals"]["gift_card"]["amount_minor"] for each in outcomes if isinstance(each, dict)]
+        outcomes = together(*(partial(ops.check_out, departure, gift_card_code=code) for departure in departures))
+        paid = [outcome["totals"]["gift_card"]["amount_minor"] for outcome in outcomes if isinstance(outcome, dict)]
         assert sorted(paid) == [11_000, 89_000]
         assert outcomes.count("validation_failed") == 2
         assert ops.world.row(tables.gift_cards, card_id)["balance_minor"] == 0
@@ -189,7 +189,7 @@ def test_the_last_seat_is_held_or_sold_once(ops: Operations, two: tuple[str, str
             partial(ops.check_out, two[0]),
             partial(ops.book, two[0]),
         )
-        won = [each if isinstance(each, str) else each["id"] for each in outcomes if each != FULL]
+        won = [outcome if isinstance(outcome, str) else outcome["id"] for outcome in outcomes if outcome != FULL]
         assert len(won) == 1
         holds = [row for row in ops.world.rows(tables.holds) if row["id"] == won[0]]
         if holds:
@@ -201,10 +201,10 @@ def test_the_last_seat_is_held_or_sold_once(ops: Operations, two: tuple[str, str
 
 def test_one_hold_checked_out_twice_at_once_is_one_booking(ops: Operations, two: tuple[str, str]) -> None:
     for _ in range(ROUNDS // 2):
-        held = ops.hold(two[0], 4)
-        outcomes = together(*[partial(ops.check_out, two[0], 4, hold_id=held)] * 2)
-        assert sorted(each == "conflict" for each in outcomes) == [False, True]
-        ops.cancel(next(each["id"] for each in outcomes if each != "conflict"))
+        hold_id = ops.hold(two[0], 4)
+        outcomes = together(*[partial(ops.check_out, two[0], 4, hold_id=hold_id)] * 2)
+        assert sorted(outcome == "conflict" for outcome in outcomes) == [False, True]
+        ops.cancel(next(outcome["id"] for outcome in outcomes if outcome != "conflict"))
 
 
 def test_a_departure_that_is_cancelled_while_it_is_booked_keeps_no_booking(
@@ -231,8 +231,8 @@ def test_two_who_take_one_address_are_distinguished(ops: Operations, two: tuple[
     for turn in range(5):
         ids = [row["id"] for row in ops.world.rows(tables.customers)]
         address = f"shared{turn}@example.com"
-        outcomes = together(*[partial(ops.update_customer, each, email=address) for each in ids])
-        assert sorted(each == "conflict" for each in outcomes) == [False, True]
+        outcomes = together(*[partial(ops.update_customer, customer_id, email=address) for customer_id in ids])
+        assert sorted(outcome == "conflict" for outcome in outcomes) == [False, True]
 
 
 def test_departures_that_fall_under_their_minimum_are_cancelled_once_by_two_workers(
@@ -270,6 +270,6 @@ def test_what_is_recorded_while_a_booking_is_cancelled_is_owed_or_refused(
         recorded, cancelled = together(record(ops, booking), partial(ops.cancel, booking))
         assert cancelled["status"] == "cancelled"
         is_done = recorded != "conflict"
-        found = [row["amount_minor"] for row in ops.world.rows(tables.refunds) if row["booking_id"] == booking]
-        assert found == ([60_000] if is_done else [])
+        amounts = [row["amount_minor"] for row in ops.world.rows(tables.refunds) if row["booking_id"] == booking]
+        assert amounts == ([60_000] if is_done else [])
         assert ops.booking(booking)["recorded_minor"] == (60_000 if is_done else 0)

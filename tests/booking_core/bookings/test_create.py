@@ -23,13 +23,11 @@ def departure(world: World) -> str:
     return world.departure(world.experience(), seats=12)
 
 
-def shown(answers: Sequence[Answer | BookingError]) -> list[tuple[int, Any]]:
+def outcomes(answers: Sequence[Answer | BookingError]) -> list[tuple[int, Any]]:
     """Return the status of each answer, and the booking's number or the refusal's code."""
-    found = []
-    for answer in answers:
-        body = orjson.loads(answer.body)
-        found.append((answer.status, body.get("booking_number") or body["code"]))
-    return found
+    bodies = [orjson.loads(answer.body) for answer in answers]
+    numbers_or_codes = [body.get("booking_number") or body["code"] for body in bodies]
+    return [(answer.status, outcome) for answer, outcome in zip(answers, numbers_or_codes, strict=True)]
 
 
 def guest(number: int) -> dict[str, str]:
@@ -42,7 +40,7 @@ def test_an_empty_batch_creates_nothing(world: World) -> None:
 
 def test_a_batch_is_numbered_in_its_order(world: World, departure: str) -> None:
     creates = [create(world, departure, f"in-order-{n}", customer=guest(n)) for n in range(12)]
-    assert shown(created(world.database, creates)) == [(201, n) for n in range(1, 13)]
+    assert outcomes(created(world.database, creates)) == [(201, n) for n in range(1, 13)]
     events = sorted(world.rows(tables.events), key=lambda event: event["sequence"])
     types = ["customer.created", "booking.created", "booking.confirmed"]
     assert [event["type"] for event in events] == types * 12
@@ -53,9 +51,9 @@ def test_a_batch_is_numbered_in_its_order(world: World, departure: str) -> None:
 def test_each_is_decided_on_the_seats_left_by_the_one_before(world: World, departure: str) -> None:
     creates = [create(world, departure, f"party-{n:03}", count=count) for n, count in enumerate([5, 6, 3, 1, 1])]
     answers = created(world.database, creates)
-    assert shown(answers) == [(201, 1), (201, 2), FULL, (201, 3), FULL]
-    left = [orjson.loads(answer.body).get("seats_available") for answer in answers]
-    assert left == [None, None, 1, None, 0]
+    assert outcomes(answers) == [(201, 1), (201, 2), FULL, (201, 3), FULL]
+    seats = [orjson.loads(answer.body).get("seats_available") for answer in answers]
+    assert seats == [None, None, 1, None, 0]
     assert world.row(tables.departures, departure)["seats_taken"] == 12
 
 
@@ -68,7 +66,7 @@ def test_a_refused_creation_takes_no_number_and_stores_only_its_answer(world: Wo
     good = [create(world, departure, f"good-key-{n}") for n in range(2)]
     answers = created(world.database, [bad[0], good[0], bad[1], bad[2], good[1]])
     expected = [(404, "not_found"), (201, 1), (422, "validation_failed"), FULL, (201, 2)]
-    assert shown(answers) == expected
+    assert outcomes(answers) == expected
     assert len(world.rows(tables.bookings)) == 2
     assert len(world.rows(tables.idempotency)) == 5
 
@@ -93,31 +91,31 @@ def test_a_new_guest_may_stand_behind_a_known_one(world: World, departure: str) 
     created(world.database, [create(world, departure, "known-guest-0")])
     creates = [create(world, departure, f"known-guest-{n}", customer=guest(n)) for n in (1, 2)]
     batch = [create(world, departure, "known-guest-3"), *creates]
-    assert shown(created(world.database, batch)) == [(201, 2), (201, 3), (201, 4)]
+    assert outcomes(created(world.database, batch)) == [(201, 2), (201, 3), (201, 4)]
 
 
 def test_organizations_in_one_batch_do_not_touch_each_other(world: World, new_world: Callable[..., World]) -> None:
     other = new_world(timezone="Asia/Tokyo")
-    ours = world.departure(world.experience(), seats=1)
-    theirs = other.departure(other.experience(), seats=1)
+    departure = world.departure(world.experience(), seats=1)
+    other_departure = other.departure(other.experience(), seats=1)
     batch = [
-        create(world, ours, "same-key-in-both"),
-        create(other, theirs, "same-key-in-both"),
-        create(world, theirs, "not-our-departure"),
-        create(other, theirs, "no-seat-is-left"),
+        create(world, departure, "same-key-in-both"),
+        create(other, other_departure, "same-key-in-both"),
+        create(world, other_departure, "not-our-departure"),
+        create(other, other_departure, "no-seat-is-left"),
     ]
     answers = created(world.database, batch)
-    assert shown(answers) == [(201, 1), (201, 1), (404, "not_found"), FULL]
-    for each in (world, other):
-        assert len(each.rows(tables.bookings)) == 1
+    assert outcomes(answers) == [(201, 1), (201, 1), (404, "not_found"), FULL]
+    for tenant in (world, other):
+        assert len(tenant.rows(tables.bookings)) == 1
 
 
 def test_several_departures_of_one_batch_keep_their_own_seats(world: World) -> None:
     experience = world.experience()
     several = [world.departure(experience, seats=n, starts_at=world.clock() + n * DAY) for n in (1, 2, 3)]
     creates = [create(world, several[n % 3], f"several-{n:02}") for n in range(12)]
-    assert [status for status, _ in shown(created(world.database, creates))].count(201) == 6
-    assert [world.row(tables.departures, each)["seats_taken"] for each in several] == [1, 2, 3]
+    assert [status for status, _ in outcomes(created(world.database, creates))].count(201) == 6
+    assert [world.row(tables.departures, departure)["seats_taken"] for departure in several] == [1, 2, 3]
 
 
 # The same key twice ----------------------------------------------------------------------------------------------
@@ -135,7 +133,7 @@ def test_the_same_key_with_another_body_in_a_batch_is_a_reuse(world: World, depa
     first, again = created(
         world.database, [create(world, departure, "reused-in-one"), create(world, departure, "reused-in-one", count=2)]
     )
-    assert shown([first]) == [(201, 1)]
+    assert outcomes([first]) == [(201, 1)]
     assert isinstance(again, IdempotencyKeyReused)
     assert len(world.rows(tables.bookings)) == 1
 
@@ -170,9 +168,9 @@ def test_a_key_in_use_is_refused_without_a_wait_for_the_departure(
         assert idempotency.try_locks(holder, [(world.org, "held-key-1")]) == [True]
         if is_booked:
             bookings.create_many(holder, creates[:1])
-        held, free = created(world.database, creates)
-    assert isinstance(held, IdempotencyInProgress)
-    assert shown([free]) == [(201, 1)]
+        in_progress, free = created(world.database, creates)
+    assert isinstance(in_progress, IdempotencyInProgress)
+    assert outcomes([free]) == [(201, 1)]
 
 
 # The order of refusals (decision B4) -----------------------------------------------------------------------------
@@ -203,9 +201,9 @@ def test_a_hold_counts_to_the_microsecond_and_once(world: World, departure: str)
     expires_at = world.clock() + HOUR
     world.insert(tables.holds, departure_id=departure, seats=12, expires_at=expires_at, created_at=0)
     world.clock.at = expires_at - 1
-    assert shown(created(world.database, [create(world, departure, "hold-is-live")])) == [FULL]
+    assert outcomes(created(world.database, [create(world, departure, "hold-is-live")])) == [FULL]
     world.clock.at = expires_at
-    assert shown(created(world.database, [create(world, departure, "hold-is-over", count=12)])) == [(201, 1)]
+    assert outcomes(created(world.database, [create(world, departure, "hold-is-over", count=12)])) == [(201, 1)]
 
 
 # A batch that cannot be written ----------------------------------------------------------------------------------
@@ -224,13 +222,13 @@ def test_a_batch_that_fails_leaves_no_gap(world: World, departure: str) -> None:
     world.database.observer = None
     assert world.rows(tables.bookings) == world.rows(tables.events) == world.rows(tables.idempotency) == []
     assert world.row(tables.departures, departure)["seats_taken"] == 0
-    assert shown(created(world.database, [create(world, departure, "after-doom")])) == [(201, 1)]
+    assert outcomes(created(world.database, [create(world, departure, "after-doom")])) == [(201, 1)]
 
 
 def test_the_table_itself_refuses_one_seat_too_many(
     world: World, departure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(departures, "seats_available", lambda total, taken, held: 1_000_000)
+    monkeypatch.setattr(departures, "seats_available", lambda total, sold, on_hold: 1_000_000)
     with pytest.raises(Exception, match="ck_departures_seats_taken"):
         created(world.database, [create(world, departure, "one-too-many", count=13)])
     assert world.rows(tables.bookings) == []

@@ -35,20 +35,20 @@ def statuses(world: World) -> list[str]:
 
 def test_its_bookings_are_cancelled_with_it_and_once(ops: Operations, world: World, departure: str) -> None:
     confirmed, pending = ops.book(departure, 2), ops.check_out(departure, 3)
-    gone = ops.book(departure)
-    ops.cancel(gone["id"])
-    shown = ops.cancel_departure(departure)
-    assert (shown["status"], shown["seats_available"]) == ("cancelled", 50)
-    for each in (confirmed, pending):
-        row = ops.booking(each["id"])
+    cancelled = ops.book(departure)
+    ops.cancel(cancelled["id"])
+    body = ops.cancel_departure(departure)
+    assert (body["status"], body["seats_available"]) == ("cancelled", 50)
+    for booking in (confirmed, pending):
+        row = ops.booking(booking["id"])
         assert (row["status"], row["cancel_reason"]) == ("cancelled", "admin")
-        assert ops.event_types(each["id"])[-1] == "booking.cancelled"
-    assert ops.event_types(gone["id"]).count("booking.cancelled") == 1
+        assert ops.event_types(booking["id"])[-1] == "booking.cancelled"
+    assert ops.event_types(cancelled["id"]).count("booking.cancelled") == 1
     row = world.row(tables.departures, departure)
     assert (row["status"], row["seats_taken"], row["cancelling"]) == ("cancelled", 0, None)
     with nothing_changes(world):
         assert ops.refusal(ops.book, departure) == ("conflict", "departure_cancelled")
-        assert ops.cancel_departure(departure) == shown
+        assert ops.cancel_departure(departure) == body
         assert ops.refusal(ops.cancel_departure, "00000000-0000-4000-8000-000000000000")[0] == "not_found"
 
 
@@ -108,28 +108,28 @@ def test_its_bookings_are_cancelled_when_staff_cancels_it_too(ops: Operations, w
 def test_several_who_cancel_a_departure_at_once_cancel_each_booking_once(
     ops: Operations, world: World, departure: str
 ) -> None:
-    made = []
+    booking_ids = []
     for number in range(12):
-        made.append(ops.check_out(departure, email=f"guest{number}@example.com")["id"])
-        ops.pay(made[-1], f"pi_{number}")
+        booking_ids.append(ops.check_out(departure, email=f"guest{number}@example.com")["id"])
+        ops.pay(booking_ids[-1], f"pi_{number}")
 
     def cancel_all() -> int:
-        done, remaining = 0, 1
+        count, remaining = 0, 1
         while remaining:
             batch = ops.act(lambda tx, actor: bookings.cancel_departure_batch(tx, actor, departure))
-            done, remaining = done + len(batch.bookings), batch.remaining
-        return done
+            count, remaining = count + len(batch.bookings), batch.remaining
+        return count
 
     def work_on() -> int:
         ops.cancel_next_batch()
         return 0
 
     with ThreadPoolExecutor(4) as pool:
-        counts = [pool.submit(each) for each in (cancel_all, cancel_all, cancel_all, work_on)]
-        assert sum(each.result() for each in counts) <= 12
+        futures = [pool.submit(function) for function in (cancel_all, cancel_all, cancel_all, work_on)]
+        assert sum(future.result() for future in futures) <= 12
     assert statuses(world) == ["cancelled"] * 12
     assert ops.event_types().count("booking.cancelled") == 12
-    assert sorted(row["booking_id"] for row in world.rows(tables.refunds)) == sorted(made)
+    assert sorted(row["booking_id"] for row in world.rows(tables.refunds)) == sorted(booking_ids)
     row = world.row(tables.departures, departure)
     assert (row["status"], row["seats_taken"], row["cancelling"]) == ("cancelled", 0, None)
 
@@ -233,4 +233,4 @@ def test_a_departure_that_staff_closed_or_nobody_booked_is_cancelled_too(strict:
     strict.close(closed)
     world.clock.advance(2 * DAY - 2 * HOUR)
     strict.cancel_under_minimum()
-    assert [world.row(tables.departures, each)["status"] for each in (closed, empty)] == ["cancelled", "cancelled"]
+    assert [world.row(tables.departures, departure)["status"] for departure in (closed, empty)] == ["cancelled"] * 2

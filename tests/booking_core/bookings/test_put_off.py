@@ -45,11 +45,11 @@ def holding(world: World, departure_id: str) -> AbstractContextManager[None]:
 
 
 def statuses(results: list[CreateResult]) -> list[int]:
-    return [each.status for each in results if isinstance(each, Answer)]
+    return [result.status for result in results if isinstance(result, Answer)]
 
 
 @pytest.mark.parametrize(
-    ("what", "wanted", "expected"),
+    ("what", "names", "expected"),
     [
         pytest.param("numbers", ("late", "free"), ("counters", 201), id="another organization is booked"),
         pytest.param("numbers", ("late", "late"), ("counters", "counters"), id="an organization alone"),
@@ -61,24 +61,24 @@ def statuses(results: list[CreateResult]) -> list[int]:
     ],
 )
 def test_requests_with_a_locked_row_are_deferred_and_the_others_decided(
-    world: World, other: World, what: str, wanted: tuple[str, ...], expected: tuple[object, ...]
+    world: World, other: World, what: str, names: tuple[str, ...], expected: tuple[object, ...]
 ) -> None:
     late, beside = (other.departure(other.experience(), seats=2) for _ in range(2))
     free, unknown = world.departure(world.experience(), seats=2), "00000000-0000-4000-8000-000000000000"
-    named = {"late": (other, late), "beside": (other, beside), "foreign": (world, late), "unknown": (world, unknown)}
-    creates = [create(*named.get(name, (world, free)), f"{name}-key-{n}") for n, name in enumerate(wanted)]
+    targets = {"late": (other, late), "beside": (other, beside), "foreign": (world, late), "unknown": (world, unknown)}
+    creates = [create(*targets.get(name, (world, free)), f"{name}-key-{n}") for n, name in enumerate(names)]
     with holding_numbers(other) if what == "numbers" else holding(other, late):
         results = outcomes(world, *creates)
     deferred = {"counters": Deferred(), "departure": Deferred(late)}
-    shown = [each.status if isinstance(each, Answer) else each for each in results]
-    assert shown == [deferred.get(str(each), each) for each in expected]
-    put_off = [each for each, result in zip(creates, results, strict=True) if isinstance(result, Deferred)]
+    decisions = [result.status if isinstance(result, Answer) else result for result in results]
+    assert decisions == [deferred.get(str(outcome), outcome) for outcome in expected]
+    put_off = [request for request, result in zip(creates, results, strict=True) if isinstance(result, Deferred)]
     assert other.row(tables.departures, late)["seats_taken"] == 0
-    if "beside" not in wanted:
+    if "beside" not in names:
         assert [other.rows(table) for table in WRITTEN] == [[]] * len(WRITTEN)
     assert statuses(outcomes(world, *put_off, lock_wait_s=LONG_S)) == [201] * len(put_off)
     numbers = sorted(row["booking_number"] for row in other.rows(tables.bookings))
-    assert numbers == list(range(1, wanted.count("late") + wanted.count("beside") + 1))
+    assert numbers == list(range(1, names.count("late") + names.count("beside") + 1))
 
 
 def test_a_refusal_that_depends_on_a_deferred_booking_is_deferred_too(world: World, other: World) -> None:
@@ -92,7 +92,7 @@ def test_a_refusal_that_depends_on_a_deferred_booking_is_deferred_too(world: Wor
     ]
     with holding_numbers(other):
         results = outcomes(world, *creates)
-    assert [type(each) for each in results] == [Deferred] * 3 + [Answer]
+    assert [type(result) for result in results] == [Deferred] * 3 + [Answer]
     assert other.rows(tables.idempotency) == []
     first, refused, replayed, _ = outcomes(world, *creates)
     assert (first.status, refused.status) == (201, 409)

@@ -39,8 +39,8 @@ def records(ops: Operations, booking_id: str) -> list[payments.Record]:
 
 def due(ops: Operations, **over: Any) -> list[str]:
     world = ops.world
-    found = world.database.read(lambda tx: payments.find_due(tx, world.organization, limit=10, **over))
-    return [each.id for each in found]
+    rows = world.database.read(lambda tx: payments.find_due(tx, world.organization, limit=10, **over))
+    return [row.id for row in rows]
 
 
 def outcome(ops: Operations, booking_id: str) -> payments.MoneyOutcome:
@@ -70,7 +70,7 @@ def test_a_booking_is_paid_once_what_was_recorded_comes_to_its_total(
     assert (second.amount_minor, second.received_at) == (49_000, world.clock() - DAY)
     assert ops.noted(booking["id"]).count("payment_recorded") == 2
     assert ops.event_types(booking["id"]) == ["booking.created", "booking.confirmed", *["booking.updated"] * 2]
-    changes = [each["data"]["changes"] for each in ops.events()[-2:]]
+    changes = [event["data"]["changes"] for event in ops.events()[-2:]]
     assert changes == [
         {"cancellation": booking["cancellation"]},
         {"payment": partly["payment"], "cancellation": partly["cancellation"]},
@@ -116,9 +116,9 @@ def test_what_a_gift_card_left_to_pay_is_recorded(ops: Operations, world: World,
     booking_id = ops.book(departure, payment=PaymentMode.PAY_ON_SITE, gift_card_code=code)["id"]
     assert record(ops, booking_id, 39_000)["payment"]["status"] == "paid"
     ops.cancel(booking_id)
-    found = outcome(ops, booking_id)
-    assert (found.amount_minor, found.restored_minor) == (39_000, 50_000)
-    assert found.sentence.endswith("500.00 NOK went back to the gift card.")
+    money = outcome(ops, booking_id)
+    assert (money.amount_minor, money.restored_minor) == (39_000, 50_000)
+    assert money.sentence.endswith("500.00 NOK went back to the gift card.")
 
 
 # Voided ----------------------------------------------------------------------------------------------------------
@@ -127,13 +127,13 @@ def test_what_a_gift_card_left_to_pay_is_recorded(ops: Operations, world: World,
 def test_a_record_that_was_a_mistake_is_voided_once(ops: Operations, world: World, departure: str) -> None:
     booking_id = ops.book(departure, payment=PaymentMode.INVOICE)["id"]
     record(ops, booking_id, TOTAL)
-    (made,) = records(ops, booking_id)
-    assert void(ops, made.id, "The wrong booking")["payment"]["status"] == "unpaid"
+    (payment,) = records(ops, booking_id)
+    assert void(ops, payment.id, "The wrong booking")["payment"]["status"] == "unpaid"
     row = ops.booking(booking_id)
     assert (row["recorded_minor"], row["invoice_due"]) == (0, True)
     (voided,) = records(ops, booking_id)
     assert (voided.voided_at, voided.voided_note) == (world.clock(), "The wrong booking")
-    assert ops.refusal(void, ops, made.id) == ("conflict", "payment_voided")
+    assert ops.refusal(void, ops, payment.id) == ("conflict", "payment_voided")
     assert ops.refusal(void, ops, UNKNOWN)[0] == "not_found"
     assert world.examine() == []
     record(ops, booking_id, TOTAL)
@@ -144,8 +144,8 @@ def test_what_was_paid_for_a_cancelled_booking_stays_recorded(ops: Operations, d
     booking_id = ops.book(departure, payment=PaymentMode.PAY_ON_SITE)["id"]
     record(ops, booking_id, TOTAL)
     ops.cancel(booking_id)
-    (made,) = records(ops, booking_id)
-    assert ops.refusal(void, ops, made.id) == ("conflict", "booking_cancelled")
+    (payment,) = records(ops, booking_id)
+    assert ops.refusal(void, ops, payment.id) == ("conflict", "booking_cancelled")
 
 
 # Cancelled -------------------------------------------------------------------------------------------------------
@@ -165,9 +165,9 @@ def test_a_payment_by_hand_is_owed_by_hand_once(
     assert refund["next_attempt_at"] is None
     assert ops.outbox_kinds(booking_id).count("staff_refund_review_mail") == 1
     assert ops.noted(booking_id).count("refund_needs_review") == 1
-    found = outcome(ops, booking_id)
-    assert (found.state, found.amount_minor) == (MoneyState.BY_HAND, amount)
-    assert "the payment was taken by hand" in found.sentence
+    money = outcome(ops, booking_id)
+    assert (money.state, money.amount_minor) == (MoneyState.BY_HAND, amount)
+    assert "the payment was taken by hand" in money.sentence
     assert world.examine() == []
 
     reopen = partial(ops.act, lambda tx, actor: payments.reopen_refund(tx, actor, refund["id"]))
@@ -180,27 +180,27 @@ def test_the_policy_and_the_refund_mode_count_by_hand_too(new_world: Callable[..
     world = new_world(refund_late_percent=50)
     ops, experience = Operations(world), world.experience()
     leaving = [world.departure(experience, starts_at=world.clock() + at * HOUR) for at in (2, 3)]
-    late, kept = (ops.book(each, payment=PaymentMode.PAY_ON_SITE)["id"] for each in leaving)
-    for booking_id in (late, kept):
+    late, unrefunded = (ops.book(departure, payment=PaymentMode.PAY_ON_SITE)["id"] for departure in leaving)
+    for booking_id in (late, unrefunded):
         record(ops, booking_id, TOTAL)
     ops.cancel(late)
-    ops.cancel(kept, refund=RefundMode.NONE)
+    ops.cancel(unrefunded, refund=RefundMode.NONE)
     assert [(row["booking_id"], row["amount_minor"]) for row in world.rows(tables.refunds)] == [(late, 44_500)]
-    assert outcome(ops, kept).sentence == "Nothing is returned of the 890.00 NOK that was paid by hand."
+    assert outcome(ops, unrefunded).sentence == "Nothing is returned of the 890.00 NOK that was paid by hand."
 
 
 def test_a_cancelled_departure_returns_card_payments_and_payments_by_hand(ops: Operations, world: World) -> None:
     """Also where the policy gives nothing back: that is for a guest who cancels."""
     departure = world.departure(world.experience(), starts_at=world.clock() + 2 * HOUR)
-    kept = ops.check_out(departure)["id"]
-    ops.pay(kept)
-    ops.cancel(kept)
+    cancelled = ops.check_out(departure)["id"]
+    ops.pay(cancelled)
+    ops.cancel(cancelled)
     card, hand = ops.check_out(departure)["id"], ops.book(departure, payment=PaymentMode.PAY_ON_SITE)["id"]
     ops.pay(card)
     record(ops, hand, 40_000)
     ops.cancel_departure(departure)
-    found = {row["booking_id"]: (row["status"], row["amount_minor"]) for row in world.rows(tables.refunds)}
-    assert found == {card: ("requested", TOTAL), hand: ("needs_review", 40_000)}
+    refunds = {row["booking_id"]: (row["status"], row["amount_minor"]) for row in world.rows(tables.refunds)}
+    assert refunds == {card: ("requested", TOTAL), hand: ("needs_review", 40_000)}
 
 
 def test_without_a_record_nothing_is_owed(ops: Operations, world: World, departure: str) -> None:

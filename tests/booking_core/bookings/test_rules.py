@@ -31,8 +31,8 @@ Lines = list[tuple[str, int]]
 def leaving(**over: Any) -> LockedDeparture:
     """Return a departure of ten seats, tomorrow."""
     columns: dict[str, Any] = dict.fromkeys(LockedDeparture._fields)
-    own = {"starts_at": NOON + DAY, "status": "open", "seats_total": 10, "seats_taken": 0}
-    return LockedDeparture(**(columns | own | {"currency": "NOK", "price_tiers": TIERS, "add_ons": ADD_ONS} | over))
+    state = {"starts_at": NOON + DAY, "status": "open", "seats_total": 10, "seats_taken": 0}
+    return LockedDeparture(**(columns | state | {"currency": "NOK", "price_tiers": TIERS, "add_ons": ADD_ONS} | over))
 
 
 DEPARTURE = leaving()
@@ -87,7 +87,7 @@ def test_a_sum_beyond_64_bits_is_refused() -> None:
 def test_what_is_not_offered_is_refused_by_name(guests: Lines, add_ons: Lines | None, field: str, reason: str) -> None:
     with pytest.raises(Unprocessable) as refusal:
         priced(guests, add_ons)
-    assert [(each.field, each.reason) for each in refusal.value.details] == [(field, reason)]
+    assert [(detail.field, detail.reason) for detail in refusal.value.details] == [(field, reason)]
 
 
 @pytest.mark.parametrize(
@@ -152,20 +152,20 @@ def test_a_departure_is_booked_before_it_starts_and_closes(
     columns: dict[str, Any], before: int, expected: list[str]
 ) -> None:
     at = NOON + DAY - before
-    found = capacity.refusals(leaving(**columns), ORGANIZATION, at)
-    assert [each.reason for each in found] == expected
+    refusals = capacity.refusals(leaving(**columns), ORGANIZATION, at)
+    assert [refusal.reason for refusal in refusals] == expected
     late = capacity.refusals(leaving(**columns), ORGANIZATION, at, for_sale=False)
-    assert [each.reason for each in late] == [reason for reason in expected if reason != CLOSED]
+    assert [refusal.reason for refusal in late] == [reason for reason in expected if reason != CLOSED]
 
 
 def test_the_lead_time_of_the_organization_is_that_of_departures_without_one() -> None:
     organization, at = replace(ORGANIZATION, hours_before_booking_closes=2), NOON + DAY - HOUR
-    assert [each.reason for each in capacity.refusals(DEPARTURE, organization, at)] == [CLOSED]
+    assert [refusal.reason for refusal in capacity.refusals(DEPARTURE, organization, at)] == [CLOSED]
     assert capacity.refusals(leaving(hours_before_booking_closes=0), organization, at) == []
 
 
 @pytest.mark.parametrize(
-    ("taken", "held", "sold", "wanted", "left"),
+    ("booked", "on_hold", "sold", "count", "available"),
     [
         (0, 0, 0, 10, None),
         (0, 0, 0, 11, 10),
@@ -176,10 +176,10 @@ def test_the_lead_time_of_the_organization_is_that_of_departures_without_one() -
     ],
 )
 def test_seats_that_are_taken_held_or_just_sold_are_not_available(
-    taken: int, held: int, sold: int, wanted: int, left: int | None
+    booked: int, on_hold: int, sold: int, count: int, available: int | None
 ) -> None:
-    refused = capacity.refusals_of_seats(leaving(seats_taken=taken), wanted, seats_held=held, seats_sold=sold)
-    assert [each.seats_available for each in refused] == ([] if left is None else [left])
+    refused = capacity.refusals_of_seats(leaving(seats_taken=booked), count, seats_held=on_hold, seats_sold=sold)
+    assert [refusal.seats_available for refusal in refused] == ([] if available is None else [available])
 
 
 # Payment ---------------------------------------------------------------------------------------------------------
@@ -377,8 +377,8 @@ def test_the_terms_of_like_bookings_are_those_of_their_organizations() -> None:
     ]
     bookings = [row(), row(status="cancelled"), row(starts_at=NOON + DAY // 3), row(currency="SEK")]
     rendered = {
-        terms.render(BookingWithPayment(booking, 0, None), each, NOON)
-        for each in (ORGANIZATION, *others, replace(ORGANIZATION))
+        terms.render(BookingWithPayment(booking, 0, None), organization, NOON)
+        for organization in (ORGANIZATION, *others, replace(ORGANIZATION))
         for booking in bookings
     }
     assert len(rendered) == 4 * len(bookings)

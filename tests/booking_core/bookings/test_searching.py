@@ -27,14 +27,14 @@ def departure(world: World) -> str:
     return world.departure(world.experience(), seats=50)
 
 
-def numbers(ops: Operations, page: PageRequest | None = None, **wanted: Any) -> list[int]:
+def numbers(ops: Operations, page: PageRequest | None = None, **filters: Any) -> list[int]:
     """Return the numbers of the bookings that are found, on one page."""
-    return [each["booking_number"] for each in found(ops, page, **wanted)["data"]]
+    return [booking["booking_number"] for booking in search(ops, page, **filters)["data"]]
 
 
-def found(ops: Operations, page: PageRequest | None = None, **wanted: Any) -> dict[str, Any]:
+def search(ops: Operations, page: PageRequest | None = None, **filters: Any) -> dict[str, Any]:
     request = page or PageRequest()
-    return ops.world.database.read(lambda tx: bookings.search(tx, ops.actor, request, Search(**wanted)))
+    return ops.world.database.read(lambda tx: bookings.search(tx, ops.actor, request, Search(**filters)))
 
 
 def after_a_second(
@@ -48,21 +48,21 @@ def after_a_second(
 def test_a_booking_is_found_by_its_number_in_its_own_organization(
     ops: Operations, departure: str, new_world: Callable[..., World]
 ) -> None:
-    made = [ops.book(departure) for _ in range(3)]
+    booked = [ops.book(departure) for _ in range(3)]
     stranger = Operations(new_world())
     stranger.book(stranger.world.departure(stranger.world.experience()))
-    assert found(ops, number=2)["data"][0]["id"] == made[1]["id"]
+    assert search(ops, number=2)["data"][0]["id"] == booked[1]["id"]
     assert numbers(ops, number=4) == []
     assert numbers(stranger, number=2) == []
 
 
 def test_a_number_or_an_id_refers_to_a_booking(ops: Operations, departure: str) -> None:
-    made = [ops.book(departure) for _ in range(2)]
+    first, second = (ops.book(departure)["id"] for _ in range(2))
 
     def refer(text: str) -> str:
         return ops.world.database.read(lambda tx: bookings.resolve_id(tx, ops.actor.organization, text))
 
-    assert (refer("2"), refer("0002"), refer(made[0]["id"].upper())) == (made[1]["id"], made[1]["id"], made[0]["id"])
+    assert (refer("2"), refer("0002"), refer(first.upper())) == (second, second, first)
     for text in ("3", "-1", "2.0", "two", "", "²", "9" * 18, "9" * 40):
         with pytest.raises(NotFound):
             refer(text)
@@ -108,15 +108,15 @@ def test_a_booking_is_found_by_words_of_the_guest_s_name(
 
 def test_a_name_of_blanks_is_refused(ops: Operations) -> None:
     with pytest.raises(Malformed):
-        found(ops, name="  ")
+        search(ops, name="  ")
 
 
 def test_conditions_are_met_together(ops: Operations, world: World, departure: str) -> None:
     other = world.departure(world.experience(), seats=5)
     after_a_second(ops, departure)
     after_a_second(ops, other)
-    gone = after_a_second(ops, other)
-    ops.cancel(gone["id"])
+    cancelled = after_a_second(ops, other)
+    ops.cancel(cancelled["id"])
     after_a_second(ops, other, "Eve", "eve@example.com")
     assert numbers(ops, departure_id=other) == [4, 3, 2]
     assert numbers(ops, departure_id=other, status=BookingStatus.CONFIRMED) == [4, 2]
@@ -125,10 +125,10 @@ def test_conditions_are_met_together(ops: Operations, world: World, departure: s
     assert numbers(ops, number=2, name="eve") == []
 
 
-@pytest.mark.parametrize("wanted", [{"name": "ada"}, {"email": "ada@example.com"}, {}], ids=["name", "email", "none"])
+@pytest.mark.parametrize("filters", [{"name": "ada"}, {"email": "ada@example.com"}, {}], ids=["name", "email", "none"])
 @pytest.mark.parametrize("order", list(Order))
 def test_pages_repeat_and_skip_nothing_also_across_slices(
-    ops: Operations, departure: str, wanted: dict[str, str], order: Order, monkeypatch: pytest.MonkeyPatch
+    ops: Operations, departure: str, filters: dict[str, str], order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lists, "SLICE", 3)
     lists._texts.cache_clear()
@@ -136,8 +136,8 @@ def test_pages_repeat_and_skip_nothing_also_across_slices(
         ops.book(departure)
     walked, cursor = [], None
     while True:
-        page = found(ops, PageRequest(3, order, cursor), **wanted)
-        walked += [each["id"] for each in page["data"]]
+        page = search(ops, PageRequest(3, order, cursor), **filters)
+        walked += [booking["id"] for booking in page["data"]]
         cursor = page["next_cursor"]
         if cursor is None:
             break
@@ -148,10 +148,10 @@ def test_pages_repeat_and_skip_nothing_also_across_slices(
 def test_a_cursor_belongs_to_its_search(ops: Operations, departure: str) -> None:
     for _ in range(2):
         ops.book(departure)
-    cursor = found(ops, PageRequest(1), name="ada")["next_cursor"]
-    for wanted in ({"name": "eve"}, {"name": "ada", "number": 1}, {}):
+    cursor = search(ops, PageRequest(1), name="ada")["next_cursor"]
+    for filters in ({"name": "eve"}, {"name": "ada", "number": 1}, {}):
         with pytest.raises(Malformed):
-            found(ops, PageRequest(1, starting_after=cursor), **wanted)
+            search(ops, PageRequest(1, starting_after=cursor), **filters)
 
 
 # Reports -------------------------------------------------------------------------------------------------------------
@@ -182,8 +182,8 @@ def report(world: World, first: int = -28, last: int = 28) -> dict[str, Any]:
 
 
 def by_date(rows: list[dict[str, Any]], day: str) -> dict[str, Any]:
-    (found,) = [each for each in rows if each["date"] == day]
-    return found
+    (row,) = [row for row in rows if row["date"] == day]
+    return row
 
 
 def test_a_day_begins_and_ends_at_midnight_of_the_organization(world: World, ops: Operations) -> None:
@@ -191,7 +191,7 @@ def test_a_day_begins_and_ends_at_midnight_of_the_organization(world: World, ops
     yesterday = today - timedelta(1)
     book_at(world, ops, at(yesterday, 0), at(yesterday, 23, 59), at(today, 0))
     days = report(world)["days"]
-    assert [each["date"] for each in days] == [str(today - timedelta(each)) for each in range(28, -1, -1)]
+    assert [day["date"] for day in days] == [str(today - timedelta(age)) for age in range(28, -1, -1)]
     assert (by_date(days, str(yesterday))["bookings"], by_date(days, str(today))["bookings"]) == (2, 1)
     assert report(world, -1, 0)["totals"]["bookings"] == 3
     assert report(world, 0, 0)["totals"]["bookings"] == 1
@@ -204,14 +204,14 @@ def test_sales_are_the_confirmed_bookings_and_amounts_are_by_currency(world: Wor
     ops.book(first, 2), ops.book(first, 1), ops.book(second, 3)
     ops.check_out(first, 1)
     ops.cancel(ops.book(first, 4)["id"])
-    found = report(world)
+    sales = report(world)
     amounts = [{"amount_minor": 1500, "currency": "JPY"}, {"amount_minor": 3 * 89000, "currency": "NOK"}]
     sold = {"bookings": 3, "seats": 6, "amounts": amounts, "pending": 1, "cancelled": 1}
-    assert found["totals"] == sold | {"departures": 2, "seats_sold": 7, "seats_total": 24}
-    assert found["days"][-1] == {"date": found["today"]} | sold
-    by_experience = [(each["title"], each["bookings"], each["seats"]) for each in found["experiences"]]
+    assert sales["totals"] == sold | {"departures": 2, "seats_sold": 7, "seats_total": 24}
+    assert sales["days"][-1] == {"date": sales["today"]} | sold
+    by_experience = [(row["title"], row["bookings"], row["seats"]) for row in sales["experiences"]]
     assert by_experience == [("Kayak", 2, 3), ("Onsen", 1, 3)]
-    (cancelled,) = found["cancellations"]
+    (cancelled,) = sales["cancellations"]
     assert cancelled["bookings"] == 1
     assert cancelled["amounts"] == [{"amount_minor": 4 * 89000, "currency": "NOK"}]
 
@@ -231,13 +231,13 @@ def test_the_occupancy_is_of_today_and_later_without_cancelled_departures(world:
     world.departure(tour, seats=10, starts_at=at(tomorrow, 0), status="cancelled")
     world.departure(tour, seats=10, starts_at=at(today, 0) - MINUTE)
     world.departure(tour, seats=5, starts_at=at(today + timedelta(2), 0))
-    found = report(world)
-    assert by_date(found["occupancy"], str(tomorrow)) == {
+    sales = report(world)
+    assert by_date(sales["occupancy"], str(tomorrow)) == {
         "date": str(tomorrow), "departures": 1, "seats_sold": 3, "seats_total": 8,
     }  # fmt: skip
-    assert (found["totals"]["departures"], found["totals"]["seats_total"]) == (2, 13)
-    assert found["experiences"][0]["occupancy"] == found["occupancy"]
-    assert len(found["occupancy"]) == 29
+    assert (sales["totals"]["departures"], sales["totals"]["seats_total"]) == (2, 13)
+    assert sales["experiences"][0]["occupancy"] == sales["occupancy"]
+    assert len(sales["occupancy"]) == 29
 
 
 def test_another_organization_and_an_empty_one_add_nothing(
@@ -245,8 +245,8 @@ def test_another_organization_and_an_empty_one_add_nothing(
 ) -> None:
     other_world = new_world()
     Operations(other_world).book(other_world.departure(other_world.experience()))
-    found = report(world)
-    assert (found["totals"]["bookings"], found["experiences"], found["cancellations"]) == (0, [], [])
+    sales = report(world)
+    assert (sales["totals"]["bookings"], sales["experiences"], sales["cancellations"]) == (0, [], [])
     assert report(other_world)["totals"]["bookings"] == 1
 
 

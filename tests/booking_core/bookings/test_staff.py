@@ -27,22 +27,24 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
 def test_a_booking_by_staff_leaves_what_one_of_the_api_leaves(
     ops: Operations, world: World, departure: str, source: BookingSource
 ) -> None:
-    mine = ops.book(departure, 2, suits=1, source=source, payment=PaymentMode.PAY_ON_SITE, email="staff@example.com")
+    by_staff = ops.book(
+        departure, 2, suits=1, source=source, payment=PaymentMode.PAY_ON_SITE, email="staff@example.com"
+    )
     body = {"count": 2, "add_ons": [{"id": "drysuit", "count": 1}], "customer": {"name": "Ada", "email": "a@b.example"}}
     (answer,) = created(world.database, [create(world, departure, "beside-staff", **body)])
     other = orjson.loads(answer.body)
-    assert mine["source"] == source
-    assert Booking.model_validate(mine)
+    assert by_staff["source"] == source
+    assert Booking.model_validate(by_staff)
     for field in ("status", "totals", "payment", "guests", "add_ons", "experience", "departure", "note"):
-        assert mine[field] == other[field]
-    assert (mine["booking_number"], other["booking_number"]) == (1, 2)
-    rows = [ops.booking(each["id"]) for each in (mine, other)]
+        assert by_staff[field] == other[field]
+    assert (by_staff["booking_number"], other["booking_number"]) == (1, 2)
+    rows = [ops.booking(booking["id"]) for booking in (by_staff, other)]
     different = {name for name in rows[0] if rows[0][name] != rows[1][name]}
     assert different <= {"id", "booking_number", "source", "customer_id", "guest_name", "guest_email", "guest_phone"}
-    for each in (mine, other):
-        assert ops.event_types(each["id"]) == ["booking.created", "booking.confirmed"]
-        assert ops.outbox_kinds(each["id"]) == ["booking_confirmation_mail", "staff_booking_mail"]
-        assert ops.noted(each["id"]) == ["booking_created"]
+    for booking in (by_staff, other):
+        assert ops.event_types(booking["id"]) == ["booking.created", "booking.confirmed"]
+        assert ops.outbox_kinds(booking["id"]) == ["booking_confirmation_mail", "staff_booking_mail"]
+        assert ops.noted(booking["id"]) == ["booking_created"]
 
 
 @pytest.mark.parametrize(
@@ -200,8 +202,8 @@ def test_a_cancellation_returns_the_parts_of_card_and_gift_card(ops: Operations,
 def test_a_card_that_was_never_charged_is_not_refunded(ops: Operations, world: World, departure: str) -> None:
     pending, confirmed = ops.check_out(departure), ops.check_out(departure)
     ops.confirm(confirmed["id"])
-    for each in (pending, confirmed):
-        assert ops.cancel(each["id"])["payment"]["status"] == "failed"
+    for booking in (pending, confirmed):
+        assert ops.cancel(booking["id"])["payment"]["status"] == "failed"
     assert world.rows(tables.refunds) == []
     assert [row["status"] for row in world.rows(tables.payments)] == ["failed", "failed"]
 
@@ -209,14 +211,14 @@ def test_a_card_that_was_never_charged_is_not_refunded(ops: Operations, world: W
 def test_over_the_api_the_refund_mode_counts_and_the_link_is_shown(
     ops: Operations, world: World, departure: str, api: Any
 ) -> None:
-    kept, given = paid(ops, departure), paid(ops, departure)
-    assert api.cancel(kept, refund="none").json()["payment"]["status"] == "paid"
+    unrefunded, refunded = paid(ops, departure), paid(ops, departure)
+    assert api.cancel(unrefunded, refund="none").json()["payment"]["status"] == "paid"
     assert world.rows(tables.refunds) == []
-    answer = api.cancel(given, reason="Rain").json()
+    answer = api.cancel(refunded, reason="Rain").json()
     assert answer["status"] == "cancelled"
     assert answer["manage_url"].startswith("http")
-    assert [refund["booking_id"] for refund in world.rows(tables.refunds)] == [given]
-    assert [ops.booking(each)["cancel_reason"] for each in (kept, given)] == ["api", "api"]
-    assert ops.booking(given)["cancel_note"] == "Rain"
+    assert [refund["booking_id"] for refund in world.rows(tables.refunds)] == [refunded]
+    assert [ops.booking(booking_id)["cancel_reason"] for booking_id in (unrefunded, refunded)] == ["api", "api"]
+    assert ops.booking(refunded)["cancel_note"] == "Rain"
     reader = api.with_scopes(Scope.BOOKINGS_READ)
-    assert reader.get(f"/bookings/{given}").json()["manage_url"] is None
+    assert reader.get(f"/bookings/{refunded}").json()["manage_url"] is None

@@ -57,12 +57,12 @@ def person(number: int) -> CustomerCreate:
 
 
 def test_a_new_customer_has_the_shape_of_the_model(world: World) -> None:
-    shown, created = create(world)
+    customer, created = create(world)
     assert created
-    assert Customer.model_validate(shown).to_json() == shown
-    assert list(shown) == list(Customer.model_fields)
-    assert shown == {
-        "id": shown["id"],
+    assert Customer.model_validate(customer).to_json() == customer
+    assert list(customer) == list(Customer.model_fields)
+    assert customer == {
+        "id": customer["id"],
         "name": "Kari Nordmann",
         "email": "Kari@Example.com",
         "phone": "+47 900 00 000",
@@ -70,15 +70,15 @@ def test_a_new_customer_has_the_shape_of_the_model(world: World) -> None:
         "email_subscription": False,
         "created_at": "2026-11-21T13:00:00+01:00",
     }
-    assert get(world, shown["id"]) == shown
+    assert get(world, customer["id"]) == customer
 
 
 def test_the_event_of_a_new_customer_shows_it_as_the_response_does(world: World) -> None:
-    shown, _ = create(world)
+    customer, _ = create(world)
     (event,) = feed(world)
     assert event["type"] == "customer.created"
-    assert event["data"] == {"object": shown}
-    assert (event["resource_type"], event["resource_id"]) == ("customer", shown["id"])
+    assert event["data"] == {"object": customer}
+    assert (event["resource_type"], event["resource_id"]) == ("customer", customer["id"])
 
 
 COMPOSED = "j\u00f8rgen.\u00e5s@example.com"
@@ -92,22 +92,22 @@ COMPOSED = "j\u00f8rgen.\u00e5s@example.com"
     ],
 )
 def test_an_address_in_any_case_is_the_customer_it_belongs_to(world: World, email: str, again: str) -> None:
-    shown, _ = create(world, CustomerCreate(email=email, name="Kari Nordmann"))
+    customer, _ = create(world, CustomerCreate(email=email, name="Kari Nordmann"))
     other = CustomerCreate(email=again, name="Someone Else", phone="1", email_subscription=True)
-    assert create(world, other) == (shown, False)
+    assert create(world, other) == (customer, False)
     assert len(feed(world)) == 1
 
 
 def test_consent_has_its_time_and_a_blank_phone_is_no_phone(world: World) -> None:
-    shown, _ = create(world, CustomerCreate(email="ola@example.com", name="Ola", email_subscription=True, phone=""))
-    assert (shown["email_subscription"], shown["phone"]) == (True, None)
-    assert get(world, shown["id"])["email_subscription"] is True
+    customer, _ = create(world, CustomerCreate(email="ola@example.com", name="Ola", email_subscription=True, phone=""))
+    assert (customer["email_subscription"], customer["phone"]) == (True, None)
+    assert get(world, customer["id"])["email_subscription"] is True
 
 
 def test_concurrent_creations_of_one_address_make_one_customer_and_one_event(world: World) -> None:
     outcomes = together(*[partial(create, world)] * 8)
     assert sorted(created for _, created in outcomes) == [False] * 7 + [True]
-    assert len({shown["id"] for shown, _ in outcomes}) == 1
+    assert len({customer["id"] for customer, _ in outcomes}) == 1
     assert len(find(world)["data"]) == 1
     assert len(feed(world)) == 1
 
@@ -116,9 +116,9 @@ def test_concurrent_creations_of_one_address_make_one_customer_and_one_event(wor
 
 
 def test_the_email_filter_finds_the_one_customer_in_any_case(world: World) -> None:
-    shown, _ = create(world)
+    customer, _ = create(world)
     create(world, person(1))
-    assert find(world, email="KARI@example.COM")["data"] == [shown]
+    assert find(world, email="KARI@example.COM")["data"] == [customer]
     assert find(world, email="kari@example.co")["data"] == []
 
 
@@ -147,12 +147,12 @@ def test_only_given_fields_of_the_customer_change_and_none_of_the_bookings(
     ops: Operations, world: World, ada: str
 ) -> None:
     world.clock.advance(MINUTE)
-    shown = ops.update_customer(ada, name="  Ada King ", email="countess@example.com")
+    body = ops.update_customer(ada, name="  Ada King ", email="countess@example.com")
     row = world.row(tables.customers, ada)
-    assert (shown["name"], shown["email"], shown["phone"]) == ("Ada King", "countess@example.com", "+47 900 00 000")
+    assert (body["name"], body["email"], body["phone"]) == ("Ada King", "countess@example.com", "+47 900 00 000")
     assert (row["name"], row["email_key"], row["updated_at"]) == ("Ada King", "countess@example.com", world.clock())
     changes = {"name": "Ada Lovelace", "email": "ada@example.com"}
-    assert ops.events()[-1]["data"] == {"object": shown, "changes": changes}
+    assert ops.events()[-1]["data"] == {"object": body, "changes": changes}
     assert ops.event_types(ada) == ["customer.created", "customer.updated"]
     assert ops.noted(None) == ["customer_updated"]
     (booking,) = world.rows(tables.bookings)
@@ -221,16 +221,16 @@ def test_an_export_has_all_rows_about_the_guest_and_none_about_another(api: Api)
     api.cancel(booked["id"], reason="Canary reason")
     hooks.fail(*hooks.claim())
     customer_id = api.get("/customers", email=ADA["email"]).json()["data"][0]["id"]
-    found = export(api, customer_id)
-    assert found["customer"] == api.get(f"/customers/{customer_id}").json()
-    (booking,) = found["bookings"]
+    personal_data = export(api, customer_id)
+    assert personal_data["customer"] == api.get(f"/customers/{customer_id}").json()
+    (booking,) = personal_data["bookings"]
     assert (booking["guest_email"], booking["note"]) == (ADA["email"], "Canary note")
     assert booking["cancel_note"] == "Canary reason"
     types = ["customer.created", "booking.created", "booking.confirmed", "booking.cancelled"]
-    assert [each["type"] for each in found["events"]] == types
-    assert [each["kind"] for each in found["timeline"]][:1] == ["booking_created"]
-    assert [each["response_excerpt"] for each in found["delivery_attempts"]] == ["said"]
-    text = json.dumps(found)
+    assert [event["type"] for event in personal_data["events"]] == types
+    assert [entry["kind"] for entry in personal_data["timeline"]][:1] == ["booking_created"]
+    assert [attempt["response_excerpt"] for attempt in personal_data["delivery_attempts"]] == ["said"]
+    text = json.dumps(personal_data)
     assert "eve@other.example" not in text
     assert "manage/" not in text
 
@@ -243,11 +243,11 @@ def test_gift_cards_without_their_codes_and_their_mails_are_found_by_address(api
         mail = {"effect_key": f"gift_card_mail:{number}", "kind": "gift_card_mail", "recipient": address}
         sent = {"message_id": f"{number}@x", "message": "", "status": "sent", "sent_at": now, "completed_at": now}
         world.insert(tables.mails, **mail, **sent, created_at=now)
-    found = export(api, customer["id"])
-    (card,) = found["gift_cards"]
+    personal_data = export(api, customer["id"])
+    (card,) = personal_data["gift_cards"]
     assert card["recipient_email"] == "ada@CANARY.example"
     assert not [name for name in card if name.startswith("code_") and name != "code_last4"]
-    assert [each["recipient"] for each in found["mails"]] == ["ada@CANARY.example"]
+    assert [mail["recipient"] for mail in personal_data["mails"]] == ["ada@CANARY.example"]
 
 
 def test_every_text_column_of_a_personal_table_is_classified() -> None:
@@ -258,7 +258,7 @@ def test_every_text_column_of_a_personal_table_is_classified() -> None:
         for column in table.c
         if isinstance(column.type, Text) and "personal" not in column.info
     }
-    assert {each for each in unclassified if each.partition(".")[0] not in tables.WITHOUT_PERSONAL_DATA} == set()
+    assert {column for column in unclassified if column.partition(".")[0] not in tables.WITHOUT_PERSONAL_DATA} == set()
     personal = {table.name for table in TABLES if columns(table, *set(Personal) - {Personal.NONE})}
     assert personal | tables.WITHOUT_PERSONAL_DATA == {table.name for table in TABLES}
     assert personal & tables.WITHOUT_PERSONAL_DATA == set()

@@ -74,9 +74,9 @@ def test_what_raises_is_rolled_back(world: World) -> None:
 def test_what_is_rehearsed_gives_its_result_and_is_undone(world: World) -> None:
     def bumped(tx: Tx) -> int:
         bump(tx, world, 5)
-        found = tx.first(LAST, o=world.org)
-        assert found is not None
-        return int(found[0])
+        row = tx.first(LAST, o=world.org)
+        assert row is not None
+        return int(row[0])
 
     assert world.database.dry_run(bumped) == 5
     assert number(world) == 0
@@ -85,16 +85,16 @@ def test_what_is_rehearsed_gives_its_result_and_is_undone(world: World) -> None:
 def test_what_the_database_refuses_is_refused_in_a_rehearsal(world: World) -> None:
     """Also by the last statement, which is otherwise sent with the COMMIT."""
     take = Update("take", tables.departures, adds=("seats_taken",))
-    taken = {"id": world.departure(world.experience(), seats=1), "seats_taken": 2}
+    columns = {"id": world.departure(world.experience(), seats=1), "seats_taken": 2}
     with pytest.raises((sqlite3.IntegrityError, psycopg.errors.CheckViolation)):
-        world.database.dry_run(lambda tx: tx.update(take, organization_id=world.org, **taken))
+        world.database.dry_run(lambda tx: tx.update(take, organization_id=world.org, **columns))
 
 
 def test_what_is_asked_together_is_answered_in_order_within_the_transaction(world: World) -> None:
     def asking(tx: Tx) -> list[int]:
         bump(tx, world)
-        counted = Query(LAST, {"o": world.org}, lambda found: int(found[0][0]))
-        return tx.pipeline(counted, Query(None, {}, lambda found: 7 + len(found)), counted)
+        counted = Query(LAST, {"o": world.org}, lambda rows: int(rows[0][0]))
+        return tx.pipeline(counted, Query(None, {}, lambda rows: 7 + len(rows)), counted)
 
     assert world.database.write(asking) == [1, 7, 1]
     assert world.database.read(lambda tx: tx.pipeline(Query(LAST, {"o": world.org}, len))) == [1]
@@ -211,8 +211,8 @@ def use_every_connection(database: Database) -> None:
 def end_every_connection(database: Database) -> None:
     """Close all connections as a restarted server does, and return when the clients know it."""
     with databases.connect(database.url.render_as_string(hide_password=False)) as connection:
-        own = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        connection.execute(f"SELECT pg_terminate_backend(pid, 10000) {own}")
+        other_sessions = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        connection.execute(f"SELECT pg_terminate_backend(pid, 10000) {other_sessions}")
 
 
 def test_nobody_notices_that_the_server_was_restarted_while_nothing_was_asked(remote: World) -> None:
@@ -251,7 +251,7 @@ def test_a_server_that_says_nothing_is_given_up(remote: World, monkeypatch: pyte
     """Its machine is frozen, and its kernel still answers; here it takes its time to answer a question."""
     sleep = Statement(text("SELECT pg_sleep(30)"))
     database = Database(remote.database.url.render_as_string(hide_password=False), clock=remote.clock)
-    with database._readers.connection() as kept:
+    with database._readers.connection() as connection:
         pass
     monkeypatch.setattr(postgres, "RESPONSE_TIMEOUT_S", 0.05)
     runs: list[Tx] = []
@@ -264,7 +264,7 @@ def test_a_server_that_says_nothing_is_given_up(remote: World, monkeypatch: pyte
     with pytest.raises(Unavailable) as raised:
         database.write(work)
     assert (len(runs), raised.value.for_all) == (1, True)
-    assert kept.broken, "it leads to the same server"
+    assert connection.broken, "it leads to the same server"
     monkeypatch.undo()
     database.write(lambda tx: bump(tx, remote))
     assert number(replace(remote, database=database)) == 1
@@ -312,8 +312,8 @@ def test_who_is_in_no_hurry_waits(remote: World, monkeypatch: pytest.MonkeyPatch
 
     def work(tx: Tx) -> int:
         with tx.without_statement_timeout():
-            found = tx.all(slow)
-        return len(found)
+            rows = tx.all(slow)
+        return len(rows)
 
     assert database.read(work) == 1
     with pytest.raises(Unavailable):
@@ -327,7 +327,7 @@ def test_all_writes_of_a_batch_wait_once_for_a_locked_file(
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.01)
     database = Database(new_database_url("sqlite"), clock=clock)
     world, begun, begin = make_world(database, clock), list[object](), sqlite.SqliteConnection.begin
-    monkeypatch.setattr(sqlite.SqliteConnection, "begin", lambda each: begun.append(each) or begin(each))
+    monkeypatch.setattr(sqlite.SqliteConnection, "begin", lambda self: begun.append(self) or begin(self))
     with databases.numbers_held(str(database.url), world.org):
         outcomes = database.write_each([lambda tx: bump(tx, world)] * 8)
     assert len(begun) == 1
@@ -341,7 +341,7 @@ def test_a_server_that_cannot_be_reached_is_tried_once(monkeypatch: pytest.Monke
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     database, tries, connect = Database(f"postgresql://nobody@127.0.0.1:{port}/nothing"), [], psycopg.connect
-    monkeypatch.setattr(psycopg, "connect", lambda *given, **named: tries.append(given) or connect(*given, **named))
+    monkeypatch.setattr(psycopg, "connect", lambda *args, **options: tries.append(args) or connect(*args, **options))
     with pytest.raises(Unavailable) as raised:
         database.write(lambda tx: None)
     assert raised.value.for_all

@@ -134,9 +134,9 @@ def test_bookings_go_on_while_the_schema_is_upgraded(url: str, release: Release)
         is_over.set()
         thread.join()
     assert revisions.current(url) == "9003"
-    assert {each.status_code for each in answers} <= {201, 503}
-    assert all("retry-after" in each.headers for each in answers if each.status_code == 503)
-    acknowledged = {each.json()["id"] for each in answers if each.status_code == 201}
+    assert {answer.status_code for answer in answers} <= {201, 503}
+    assert all("retry-after" in answer.headers for answer in answers if answer.status_code == 503)
+    acknowledged = {answer.json()["id"] for answer in answers if answer.status_code == 201}
     with databases.connect(url) as connection:
         stored = {str(row[0]) for row in connection.execute("SELECT id FROM bookings").fetchall()}
     assert acknowledged <= stored
@@ -148,15 +148,15 @@ def _problems(url: str, revision: str, monkeypatch: pytest.MonkeyPatch) -> list[
     tables = "SELECT relname, relfilenode FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
     with databases.connect(url) as connection:
         before = dict(connection.execute(tables).fetchall())
-        found: list[str] = []
+        problems: list[str] = []
 
         def look(*, ctx: Any, **options: Any) -> None:
-            held = "SELECT c.relname, l.mode FROM pg_locks l JOIN pg_class c ON c.oid = l.relation"
-            rows = ctx.connection.exec_driver_sql(f"{held} WHERE l.pid = pg_backend_pid() AND l.granted").all()
+            locks = "SELECT c.relname, l.mode FROM pg_locks l JOIN pg_class c ON c.oid = l.relation"
+            rows = ctx.connection.exec_driver_sql(f"{locks} WHERE l.pid = pg_backend_pid() AND l.granted").all()
             locked = {name for name, mode in rows if name in before and mode == "AccessExclusiveLock"}
-            found.extend(f"{mode} on {name}" for name, mode in rows if name in before and mode in BLOCKING)
+            problems.extend(f"{mode} on {name}" for name, mode in rows if name in before and mode in BLOCKING)
             if len(locked) > 1:
-                found.append(f"locks several tables: {sorted(locked)}")
+                problems.append(f"locks several tables: {sorted(locked)}")
             note(ctx=ctx, **options)
 
         note = migrate._note_oldest_usable
@@ -164,15 +164,15 @@ def _problems(url: str, revision: str, monkeypatch: pytest.MonkeyPatch) -> list[
             patched.setattr(migrate, "_note_oldest_usable", look)
             migrate.upgrade(url, revision)
         after = dict(connection.execute(tables).fetchall())
-        found.extend(f"rewrites {name}" for name in before if after.get(name, before[name]) != before[name])
-    return found
+        problems.extend(f"rewrites {name}" for name in before if after.get(name, before[name]) != before[name])
+    return problems
 
 
 def test_no_revision_keeps_writers_from_a_table_while_it_is_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     databases.run(url, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
     migrate.upgrade(url, BASE)
-    later = [each for each in revisions.known() if each > BASE]
-    assert {each: found for each in later if (found := _problems(url, each, monkeypatch))} == {}
+    later = [revision for revision in revisions.known() if revision > BASE]
+    assert {revision: problems for revision in later if (problems := _problems(url, revision, monkeypatch))} == {}
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,8 @@ def test_the_rule_finds_a_revision_that_blocks(
     url: str, release: Release, monkeypatch: pytest.MonkeyPatch, body: str, problem: str
 ) -> None:
     release(body)
-    found = "; ".join(_problems(url, "9001", monkeypatch))
-    assert (problem in found) if problem else found == ""
+    problems = "; ".join(_problems(url, "9001", monkeypatch))
+    assert (problem in problems) if problem else problems == ""
 
 
 # Revisions -----------------------------------------------------------------------------------------------------------
@@ -220,18 +220,18 @@ def _keys_and_indexes(url: str) -> set[str]:
         return {line for line in lines if line.startswith(("CONSTRAINT", "CREATE INDEX", "CREATE UNIQUE"))}
     of_tables = "conrelid::regclass::text || ' ' || conname || ' ' || pg_get_constraintdef(oid)"
     constraints = f"SELECT {of_tables} FROM pg_constraint WHERE conrelid <> 0 AND contype <> 'n'"
-    found = _rows(url, f"SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' UNION ALL {constraints}")
-    return {sql for (sql,) in found if "alembic_version" not in sql}
+    rows = _rows(url, f"SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' UNION ALL {constraints}")
+    return {sql for (sql,) in rows if "alembic_version" not in sql}
 
 
 def test_migrations_make_the_keys_checks_and_indexes_of_the_tables(empty_database_url: str) -> None:
     url = make_url(empty_database_url)
     engine = create_engine(url if databases.is_sqlite(empty_database_url) else url.set(drivername="postgresql+psycopg"))
     metadata.create_all(engine)
-    wanted = _keys_and_indexes(empty_database_url)
-    assert any("lease_until IS NOT NULL" in each for each in wanted)
+    expected = _keys_and_indexes(empty_database_url)
+    assert any("lease_until IS NOT NULL" in definition for definition in expected)
     metadata.drop_all(engine)
     engine.dispose()
     migrate.upgrade(empty_database_url)
-    assert _keys_and_indexes(empty_database_url) == wanted
+    assert _keys_and_indexes(empty_database_url) == expected
     assert migrate.differences(empty_database_url) == []

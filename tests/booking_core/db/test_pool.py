@@ -76,7 +76,7 @@ def test_a_broken_connection_is_closed_and_another_one_opened() -> None:
         opened[0].broken = True
     with pool.connection():
         pass
-    assert [each.is_closed for each in opened] == [True, False]
+    assert [connection.is_closed for connection in opened] == [True, False]
 
 
 def test_a_closed_pool_closes_what_is_returned_to_it() -> None:
@@ -190,11 +190,11 @@ class Wrong(Exception):
 def test_a_start_waits_while_the_database_is_away(
     errors: list[type[Exception]], outcome: type[Exception] | None, waited_s: float, notified: int, ends: bool
 ) -> None:
-    at, seen, left = 0.0, list[Exception](), list(errors)
+    at, notices, failures = 0.0, list[Exception](), list(errors)
 
     def start() -> str:
-        if left:
-            raise left.pop(0)
+        if failures:
+            raise failures.pop(0)
         return "started"
 
     def pause(seconds: float) -> bool:
@@ -204,7 +204,7 @@ def test_a_start_waits_while_the_database_is_away(
 
     def run() -> str:
         return patiently(
-            start, lambda error: isinstance(error, Away), seen.append, wait_s=2, pause=pause, clock=lambda: at
+            start, lambda error: isinstance(error, Away), notices.append, wait_s=2, pause=pause, clock=lambda: at
         )
 
     if outcome is None:
@@ -212,7 +212,7 @@ def test_a_start_waits_while_the_database_is_away(
     else:
         with pytest.raises(outcome):
             run()
-    assert (at, len(seen)) == (waited_s, notified)
+    assert (at, len(notices)) == (waited_s, notified)
 
 
 def test_a_server_that_refuses_connections_is_away(postgres_server: str) -> None:

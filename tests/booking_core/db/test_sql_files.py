@@ -50,13 +50,13 @@ def test_each_sql_file_and_each_statement_begins_with_a_comment(module: str) -> 
         assert lines[at - 1] == ""
 
 
-@pytest.mark.parametrize("module", [each for each in FILES if not each.startswith(DOCTOR)])
+@pytest.mark.parametrize("module", [module for module in FILES if not module.startswith(DOCTOR)])
 def test_every_statement_is_named_by_the_module_beside_its_file(module: str) -> None:
     source = (ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
     importlib.import_module(module)
     assert "sql_files.load(__name__)" in source
-    used, included = set(re.findall(r'"(\w+)"', source)), set(re.findall(r"-- include: (\w+)", content(module)))
-    assert {name for name, _ in statements(module)} <= used | included
+    referenced, included = set(re.findall(r'"(\w+)"', source)), set(re.findall(r"-- include: (\w+)", content(module)))
+    assert {name for name, _ in statements(module)} <= referenced | included
 
 
 def test_every_statement_of_the_doctor_is_a_check_or_included_in_one() -> None:
@@ -68,7 +68,7 @@ def test_every_statement_of_the_doctor_is_a_check_or_included_in_one() -> None:
     assert sorted(written) == sorted([*checks, *included])
 
 
-@pytest.mark.parametrize("module", [each for each in FILES if each not in PLACEHOLDERS])
+@pytest.mark.parametrize("module", [module for module in FILES if module not in PLACEHOLDERS])
 def test_every_statement_parses_on_its_database(database: Database, module: str) -> None:
     file = sql_files.load(module)
     for name, only in statements(module):

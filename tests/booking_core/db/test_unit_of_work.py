@@ -77,8 +77,8 @@ def test_tables_are_sent_before_those_that_refer_to_them(world: World) -> None:
     endpoint = tokens.new_id()
     row = {"url": "https://x.org", "status": "enabled", "enabled_at": 1, "created_at": 1, "updated_at": 1}
     with world.database.writing() as tx:
-        own = {"organization_id": world.org, "endpoint_id": endpoint}
-        tx.insert(tables.webhook_subscriptions, **own, event_type="customer.created", from_sequence=0)
+        keys = {"organization_id": world.org, "endpoint_id": endpoint}
+        tx.insert(tables.webhook_subscriptions, **keys, event_type="customer.created", from_sequence=0)
         tx.insert(tables.webhook_endpoints, organization_id=world.org, id=endpoint, **row)
     assert len(world.rows(tables.webhook_subscriptions)) == 1
 
@@ -227,9 +227,9 @@ def test_a_savepoint_sends_its_rows_before_it_is_released(world: World, statemen
 
 def test_a_table_is_written_after_the_tables_that_it_refers_to() -> None:
     """Citus checks the foreign keys of each part of a statement when the part ends."""
-    named = [tables.gift_card_entries, BUMP, tables.timeline, tables.bookings, tables.gift_cards, tables.customers]
-    text = as_one_statement(tuple((each, ("organization_id",)) for each in named)).compiled(POSTGRESQL).text
-    found = re.findall(r"(?:INSERT INTO|UPDATE) (\w+)", text)
+    written = [tables.gift_card_entries, BUMP, tables.timeline, tables.bookings, tables.gift_cards, tables.customers]
+    text = as_one_statement(tuple((table, ("organization_id",)) for table in written)).compiled(POSTGRESQL).text
+    order = re.findall(r"(?:INSERT INTO|UPDATE) (\w+)", text)
     first = ["customers", "bookings", "gift_cards", "gift_card_entries"]
-    assert [each for each in found if each in first] == first
-    assert found.index("gift_card_entries") < found.index("counters") < found.index("timeline")
+    assert [table for table in order if table in first] == first
+    assert order.index("gift_card_entries") < order.index("counters") < order.index("timeline")

@@ -33,6 +33,6 @@ def test_a_processed_lease_releases_its_row_and_its_organization(world: World) -
     with pytest.raises(ValueError):
         asyncio.run(sweep.settle(refuse, [(org, row)]))
     asyncio.run(sweep.settle(lambda tx: None, [(org, row)]))
-    found = world.database.read(lambda tx: parked.find(tx, NAME, org, [row, other, org]))
-    assert list(found) == [other]
+    parked_rows = world.database.read(lambda tx: parked.find(tx, NAME, org, [row, other, org]))
+    assert list(parked_rows) == [other]
     assert sweep._unresolved == {(org, other)}

@@ -39,10 +39,10 @@ def event(organization: Organization, **over: object) -> icalendar.Event:
     parsed = icalendar.Calendar.from_ical(raw(organization, **over))
     assert parsed["METHOD"] == "PUBLISH"
     assert parsed["VERSION"] == "2.0"
-    (found,) = parsed.walk("VEVENT")
-    assert found.errors == []
-    assert isinstance(found, icalendar.Event)
-    return found
+    (entry,) = parsed.walk("VEVENT")
+    assert entry.errors == []
+    assert isinstance(entry, icalendar.Event)
+    return entry
 
 
 @pytest.fixture
@@ -52,17 +52,17 @@ def organization() -> Organization:
 
 
 def test_it_says_what_when_and_where(organization: Organization) -> None:
-    found = event(organization)
-    assert found["UID"] == "7a1c9e54-3b0d-4f6a-9d3e-1c5b8a2f4e60@book.example"
-    assert found.start == datetime(2026, 11, 21, 12, tzinfo=UTC)
-    assert found.end - found.start == timedelta(minutes=150)
-    assert found["DTSTAMP"].dt == datetime(2026, 11, 21, 12, 0, 5, tzinfo=UTC)
-    assert found["SUMMARY"] == "Fjord kayak"
-    assert found["LOCATION"] == "Simadalsvegen 9, 5783 Eidfjord"
-    assert found["DESCRIPTION"] == "Booking 1042 with Fjord Tours"
-    assert found["STATUS"] == "CONFIRMED"
-    assert found["SEQUENCE"] == 0
-    assert found["ORGANIZER"] == "mailto:office@book.example"
+    entry = event(organization)
+    assert entry["UID"] == "7a1c9e54-3b0d-4f6a-9d3e-1c5b8a2f4e60@book.example"
+    assert entry.start == datetime(2026, 11, 21, 12, tzinfo=UTC)
+    assert entry.end - entry.start == timedelta(minutes=150)
+    assert entry["DTSTAMP"].dt == datetime(2026, 11, 21, 12, 0, 5, tzinfo=UTC)
+    assert entry["SUMMARY"] == "Fjord kayak"
+    assert entry["LOCATION"] == "Simadalsvegen 9, 5783 Eidfjord"
+    assert entry["DESCRIPTION"] == "Booking 1042 with Fjord Tours"
+    assert entry["STATUS"] == "CONFIRMED"
+    assert entry["SEQUENCE"] == 0
+    assert entry["ORGANIZER"] == "mailto:office@book.example"
 
 
 def test_what_is_its_own_end_has_none(organization: Organization) -> None:
@@ -70,9 +70,9 @@ def test_what_is_its_own_end_has_none(organization: Organization) -> None:
     assert event(organization, own_ends_at=NOON + 3600 * SECOND).duration == timedelta(hours=1)
 
 
-@pytest.mark.parametrize(("status", "shown"), [("pending", "TENTATIVE"), ("cancelled", "CANCELLED")])
-def test_it_has_the_status_of_the_booking(organization: Organization, status: str, shown: str) -> None:
-    assert event(organization, status=status)["STATUS"] == shown
+@pytest.mark.parametrize(("status", "ics_status"), [("pending", "TENTATIVE"), ("cancelled", "CANCELLED")])
+def test_it_has_the_status_of_the_booking(organization: Organization, status: str, ics_status: str) -> None:
+    assert event(organization, status=status)["STATUS"] == ics_status
 
 
 def test_every_change_takes_the_place_of_what_was_before(organization: Organization) -> None:
@@ -84,8 +84,8 @@ def test_every_change_takes_the_place_of_what_was_before(organization: Organizat
         event(organization, updated_at=created + 5 * SECOND, status="cancelled"),
         event(organization, updated_at=created + 9 * SECOND, status="cancelled"),
     ]
-    assert len({each["UID"] for each in lives}) == 1
-    sequences = [each["SEQUENCE"] for each in lives]
+    assert len({entry["UID"] for entry in lives}) == 1
+    sequences = [entry["SEQUENCE"] for entry in lives]
     assert sequences == sorted(set(sequences))
 
 
@@ -105,13 +105,13 @@ def test_cancelling_in_the_very_instant_of_booking_counts_too(organization: Orga
     ],
 )
 def test_a_title_is_only_a_title(organization: Organization, title: str) -> None:
-    found = event(organization, title=title, address=title)
-    assert found["SUMMARY"] == found["LOCATION"] == " ".join(title.split())
+    entry = event(organization, title=title, address=title)
+    assert entry["SUMMARY"] == entry["LOCATION"] == " ".join(title.split())
 
 
 def test_a_name_with_quotes_does_not_end_its_parameter(organization: Organization) -> None:
-    found = event(replace(organization, name='A "B": C; D\r\nE'))
-    assert found["ORGANIZER"].params["CN"] == "A 'B': C; D E"
+    entry = event(replace(organization, name='A "B": C; D\r\nE'))
+    assert entry["ORGANIZER"].params["CN"] == "A 'B': C; D E"
 
 
 def test_it_does_not_hold_the_secret_link(organization: Organization) -> None:
@@ -119,10 +119,10 @@ def test_it_does_not_hold_the_secret_link(organization: Organization) -> None:
 
 
 def test_it_has_the_place_the_website_and_a_reminder(organization: Organization) -> None:
-    found = event(replace(organization, website="https://fjord.example"), latitude=60.4662, longitude=-7.07)
-    assert found["GEO"].to_ical() == "60.4662;-7.07"
-    assert found["URL"] == "https://fjord.example"
-    (alarm,) = found.walk("VALARM")
+    entry = event(replace(organization, website="https://fjord.example"), latitude=60.4662, longitude=-7.07)
+    assert entry["GEO"].to_ical() == "60.4662;-7.07"
+    assert entry["URL"] == "https://fjord.example"
+    (alarm,) = entry.walk("VALARM")
     assert (alarm["ACTION"], alarm["TRIGGER"].dt) == ("DISPLAY", timedelta(days=-1))
     assert alarm["DESCRIPTION"] == "Fjord kayak"
 
@@ -137,8 +137,8 @@ def test_a_cancelled_booking_reminds_of_nothing_and_blocks_no_time(organization:
 def test_its_words_are_in_the_guest_s_language_and_keep_their_lines(organization: Organization) -> None:
     row = booking(meeting_point="Am Bootshaus.\r\nParken; frei", what_to_bring='["Handtuch", "Wasser, 1 l"]')
     entry = calendar.entry(row, organization, organizer="office@book.example", at=NOON, wording=language("de"))
-    (found,) = icalendar.Calendar.from_ical(entry).walk("VEVENT")
-    assert found["DESCRIPTION"].split("\n") == [
+    (vevent,) = icalendar.Calendar.from_ical(entry).walk("VEVENT")
+    assert vevent["DESCRIPTION"].split("\n") == [
         "Buchung 1042 bei Fjord Tours",
         "Am Bootshaus.",
         "Parken; frei",
@@ -151,6 +151,6 @@ def test_its_words_are_in_the_guest_s_language_and_keep_their_lines(organization
 )
 def test_its_instants_are_right_around_a_clock_change(organization: Organization, start: str) -> None:
     at = organization.zone.parse(start)
-    found = event(organization, starts_at=at)
-    assert found.start == datetime.fromisoformat(start)
-    assert found.end - found.start == timedelta(minutes=150)
+    entry = event(organization, starts_at=at)
+    assert entry.start == datetime.fromisoformat(start)
+    assert entry.end - entry.start == timedelta(minutes=150)

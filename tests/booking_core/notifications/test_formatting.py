@@ -19,7 +19,7 @@ def instant(text: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("amount_minor", "currency", "shown"),
+    ("amount_minor", "currency", "text"),
     [
         (178000, "NOK", "1,780.00 NOK"),
         (5, "EUR", "0.05 EUR"),
@@ -31,8 +31,8 @@ def instant(text: str) -> int:
         (9223372036854775807, "NOK", "92,233,720,368,547,758.07 NOK"),
     ],
 )
-def test_money_has_as_many_decimals_as_its_currency(amount_minor: int, currency: str, shown: str) -> None:
-    assert formatted(amount_minor, currency) == shown
+def test_money_has_as_many_decimals_as_its_currency(amount_minor: int, currency: str, text: str) -> None:
+    assert formatted(amount_minor, currency) == text
 
 
 def test_times_are_those_of_the_zone_and_name_it() -> None:
@@ -57,7 +57,7 @@ def test_the_two_hours_that_a_clock_change_makes_of_one_are_distinguished() -> N
 
 
 @pytest.mark.parametrize(
-    ("typed", "kept"),
+    ("typed", "text"),
     [
         ("Ada\u2028Bcc: x@y.z", "Ada Bcc: x@y.z"),
         ("Ada\r\nBcc: x@y.z", "Ada Bcc: x@y.z"),
@@ -70,8 +70,8 @@ def test_the_two_hours_that_a_clock_change_makes_of_one_are_distinguished() -> N
         ('👩‍🚀 O\'Hara "Q"', '👩‍🚀 O\'Hara "Q"'),
     ],
 )
-def test_typed_text_stays_on_its_line(typed: str, kept: str) -> None:
-    assert formatting.one_line(typed) == kept
+def test_typed_text_stays_on_its_line(typed: str, text: str) -> None:
+    assert formatting.one_line(typed) == text
 
 
 def test_lines_of_a_note_are_kept_apart() -> None:

@@ -106,5 +106,5 @@ def test_a_live_key_opens_only_the_links_made_with_it(mails: Mails) -> None:
 
 
 def test_what_was_opened_is_not_shown_with_its_secret(mails: Mails) -> None:
-    found: Any = open_token(mails.world.installation.secret_keys, token_of(mails, mails.book()))
-    assert str(found.secret) not in repr(found)
+    link: Any = open_token(mails.world.installation.secret_keys, token_of(mails, mails.book()))
+    assert str(link.secret) not in repr(link)

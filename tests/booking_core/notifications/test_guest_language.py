@@ -64,7 +64,7 @@ def words(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("locale", "own", "subject", "text"),
+    ("locale", "language", "subject", "text"),
     [
         ("de-CH", "fr", "Buchung bestätigt: Fjord kayak, 26. November 2026", "Wir freuen uns auf Sie."),
         (None, "fr", "Réservation confirmée : Fjord kayak, 26 novembre 2026", "Nous nous réjouissons"),
@@ -75,13 +75,13 @@ def words(text: str) -> str:
     ],
 )
 def test_a_mail_falls_back_from_booking_to_organization_to_english(
-    mails: Mails, locale: str | None, own: str | None, subject: str, text: str
+    mails: Mails, locale: str | None, language: str | None, subject: str, text: str
 ) -> None:
-    mails.world.change(tables.organizations, mails.world.org, language=own)
+    mails.world.change(tables.organizations, mails.world.org, language=language)
     write_confirmation(mails, locale=locale)
     read = mails.read(CONFIRMATION)
     assert words(read["Subject"]) == subject
-    assert read["Content-Language"] == languages.choose(locale, own).partition("-")[0]
+    assert read["Content-Language"] == languages.choose(locale, language).partition("-")[0]
     assert text in words(mails.text(CONFIRMATION))
     assert text in words(unescape(mails.html(CONFIRMATION)))
     assert "New booking" in mails.read(OutboxKind.STAFF_BOOKING_MAIL)["Subject"]
@@ -92,19 +92,19 @@ def test_a_mail_identifies_the_organization_and_replies_go_to_it(rich: Mails) ->
     world.change(tables.organizations, world.org, logo_url="https://fjord.example/logo.png")
     write_confirmation(rich)
     for text in (rich.text(CONFIRMATION), rich.html(CONFIRMATION)):
-        for known in ("hei@fjord.example", "+47 55 12 34 56", "https://fjord.example"):
-            assert known in text
+        for detail in ("hei@fjord.example", "+47 55 12 34 56", "https://fjord.example"):
+            assert detail in text
     html = rich.html(CONFIRMATION)
     assert '<img src="https://fjord.example/logo.png" alt="Fjord Tours"' in html
     assert "background-color:#0f766e" in html
-    assert [each.addr_spec for each in rich.read(CONFIRMATION)["Reply-To"].addresses] == ["svar@fjord.example"]
+    assert [address.addr_spec for address in rich.read(CONFIRMATION)["Reply-To"].addresses] == ["svar@fjord.example"]
 
 
 def test_both_parts_of_a_mail_have_place_equipment_and_terms(rich: Mails) -> None:
     write_confirmation(rich)
     for text in (rich.text(CONFIRMATION), unescape(rich.html(CONFIRMATION))):
-        for known in ("At the boathouse.", "Parking is free.", "A towel", "Children with an adult."):
-            assert known in text
+        for phrase in ("At the boathouse.", "Parking is free.", "A towel", "Children with an adult."):
+            assert phrase in text
         assert "https://www.google.com/maps/search/?api=1&query=60.466000%2C7.071200" in text
         assert "You can cancel free of charge until Wednesday 25 November 2026, 13:00." in words(text)
         assert "After that, 30% of what you paid is returned." in words(text)
@@ -153,10 +153,10 @@ def test_the_texts_of_the_experience_have_the_language_of_the_booking(rich: Mail
     write_confirmation(rich, translations=TEXTS, locale="de-AT", suits=1)
     assert "Fjordkajak, 26. November 2026" in words(rich.read(CONFIRMATION)["Subject"])
     for text in (rich.text(CONFIRMATION), unescape(rich.html(CONFIRMATION))):
-        for known in ("Am Bootshaus.", "Ein Handtuch", "Kinder nur mit Erwachsenen.", "Erwachsene", "Trockenanzug"):
-            assert known in text
-        for left in ("Fjord kayak", "boathouse", "towel", "Children", "Adult", "Dry suit"):
-            assert left not in text
+        for phrase in ("Am Bootshaus.", "Ein Handtuch", "Kinder nur mit Erwachsenen.", "Erwachsene", "Trockenanzug"):
+            assert phrase in text
+        for phrase in ("Fjord kayak", "boathouse", "towel", "Children", "Adult", "Dry suit"):
+            assert phrase not in text
     (event,) = rich.calendar_entries(CONFIRMATION)
     assert event["SUMMARY"] == "Fjordkajak"
     assert "Am Bootshaus." in event["DESCRIPTION"]
@@ -172,7 +172,7 @@ def test_staff_reads_the_texts_of_the_experience_as_they_were_written(rich: Mail
 
 
 @pytest.mark.parametrize(
-    ("locale", "own", "title", "point"),
+    ("locale", "language", "title", "point"),
     [
         ("fr", "de", "Fjordkajak", "Am Bootshaus."),
         ("nb-NO", "de", "Fjordkajakk", "Am Bootshaus."),
@@ -182,9 +182,9 @@ def test_staff_reads_the_texts_of_the_experience_as_they_were_written(rich: Mail
     ],
 )
 def test_an_untranslated_text_is_in_the_organizations_language_or_the_original(
-    mails: Mails, locale: str | None, own: str | None, title: str, point: str
+    mails: Mails, locale: str | None, language: str | None, title: str, point: str
 ) -> None:
-    mails.world.change(tables.organizations, mails.world.org, language=own)
+    mails.world.change(tables.organizations, mails.world.org, language=language)
     write_confirmation(mails, translations=TEXTS, locale=locale)
     assert f"{title}, " in words(mails.read(CONFIRMATION)["Subject"])
     assert point in mails.text(CONFIRMATION)
@@ -212,7 +212,7 @@ def test_a_gift_card_is_mailed_to_its_recipient_with_the_code_once(rich: Mails) 
     assert "/gift-card/" in text
     assert "?lang=de" in text
     assert code in rich.html(GIFT_CARD)
-    assert [each.display_name for each in rich.read(GIFT_CARD)["From"].addresses] == ["Fjord Tours"]
+    assert [address.display_name for address in rich.read(GIFT_CARD)["From"].addresses] == ["Fjord Tours"]
 
 
 @pytest.mark.parametrize("over", [{"send_email": False}, {"recipient_email": None}])

@@ -42,7 +42,7 @@ NAMES = [
 
 
 def composed(**over: Any) -> bytes:
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "content": CONTENT,
         "sender": Mailbox("Fjord Tours", "office@book.example"),
         "recipient": Mailbox("Ada", "ada@example.com"),
@@ -50,8 +50,8 @@ def composed(**over: Any) -> bytes:
         "message_id": "0123456789abcdef@book.example",
         "at": NOON,
     }
-    given |= over
-    return message.compose(given.pop("content"), **given)
+    arguments |= over
+    return message.compose(arguments.pop("content"), **arguments)
 
 
 def read(raw: bytes) -> EmailMessage:

@@ -19,7 +19,7 @@ from booking_core.notifications import MailStatus, history
 
 pytestmark = pytest.mark.exhaustive(but="postgresql")
 """Two databases of this size take seconds to fill."""
-SHOPS, KEPT = 3, 12_000
+SHOPS, MAILS = 3, 12_000
 OLD_UNMAILED = Statement(
     rows_before(tables.effects, tables.effects.c.completed_at, history._of_status(tables.effects), history._UNMAILED)
 )
@@ -62,21 +62,21 @@ def mail(organization_id: str, row_id: str, status: str) -> dict[str, object]:
 def kept_url(backend: str, new_database_url: Callable[[str], str]) -> str:
     """Three organizations with the mails of a month, and effects without a mail. Of each thousand, one has failed and
     one is due."""
-    url, made, clock = new_database_url(backend), ids(12), FixedClock()
+    url, row_ids, clock = new_database_url(backend), ids(12), FixedClock()
     database = Database(url, clock=clock)
     shops = [make_world(database, clock) for _ in range(SHOPS)]
     leaving = [(shop.org, tour := shop.experience(), shop.departure(tour)) for shop in shops]
     database.close()
     booked, mailed, unmailed = [], [], []
-    for number in range(KEPT):
+    for number in range(MAILS):
         owner, tour, departure = leaving[number % SHOPS]
-        row_id, at = next(made), {"created_at": NOON + number}
+        row_id, at = next(row_ids), {"created_at": NOON + number}
         booked.append(booking(owner, row_id, departure, tour, NOON))
         status = {7: "failed", 8: "queued"}.get(number % 1000, "sent")
         ended = {"completed_at": None if status == "queued" else NOON + number}
         written = mail(owner, row_id, status) | at | ended | {"effect_key": f"booking_confirmation_mail:{row_id}"}
         mailed.append((written, effect(owner, row_id, "done") | at | {"completed_at": NOON + number}))
-        booked.append(booking(owner, row_id := next(made), departure, tour, NOON))
+        booked.append(booking(owner, row_id := next(row_ids), departure, tour, NOON))
         status = {9: "failed", 8: "queued"}.get(number % 1000, "done")
         ended = {"completed_at": None if status == "queued" else NOON + number}
         ended |= {"last_error": None if status == "queued" else "suppressed"}
@@ -119,7 +119,7 @@ def test_due_mails_are_found_by_the_index_of_due_rows_alone(
     assert len(of_all) == 1
 
 
-def shown(tx: Tx, statement: Statement, **parameters: object) -> str:
+def checked_plan(tx: Tx, statement: Statement, **parameters: object) -> str:
     """Return the plan, and check that it reads neither table as a whole."""
     plan = plan_of(tx, statement, **parameters)
     for table in ("mails", "effects"):
@@ -134,11 +134,11 @@ def test_old_mails_are_found_by_an_index_of_ended_ones(kept_url: str) -> None:
     purged = as_json([{"organization_id": "00000000-0000-4000-8000-000000000000", "key": "x"}])
     with database.writing() as tx:
         for status in ("sent", "failed"):
-            assert "ix_mails_ended" in shown(tx, history._OLD_MAILS, status=status, **bounds)
+            assert "ix_mails_ended" in checked_plan(tx, history._OLD_MAILS, status=status, **bounds)
         for status in ("done", "failed"):
-            assert "ix_effects_unmailed" in shown(tx, history._PURGE_UNMAILED, status=status, **bounds)
-        shown(tx, history._DELETE_MAILS, purged=purged)
-        shown(tx, history._DELETE_EFFECTS, purged=purged)
+            assert "ix_effects_unmailed" in checked_plan(tx, history._PURGE_UNMAILED, status=status, **bounds)
+        checked_plan(tx, history._DELETE_MAILS, purged=purged)
+        checked_plan(tx, history._DELETE_EFFECTS, purged=purged)
     database.close()
 
 
@@ -152,22 +152,22 @@ def test_the_cost_of_the_purge_follows_the_rows_that_it_finds(kept_url: str, bac
                 ]
             )
             bounds = {"organization_id": explained_owner(kept_url), "before": before, "limit": 2_000}
-            found = explained(
+            purge_plans = explained(
                 lambda tx, bounds=bounds: [
                     tx.all(history._OLD_MAILS, status="sent", **bounds),
                     tx.all(OLD_UNMAILED, status="done", **bounds),
                 ]
             )
-        assert all(plan.rows <= count for plan in found)
-        for plan in [*plans, *found]:
+        assert all(plan.rows <= count for plan in purge_plans)
+        for plan in [*plans, *purge_plans]:
             assert plan.cost < (2_000 if backend == "sqlite" else 200), str(plan)
 
 
 @pytest.mark.parametrize("status", [None, *MailStatus])
-@pytest.mark.parametrize("own", [True, False])
-def test_a_list_of_mails_costs_what_it_shows(kept_url: str, status: MailStatus | None, own: bool) -> None:
+@pytest.mark.parametrize("is_one_shop", [True, False])
+def test_a_list_of_mails_costs_what_it_shows(kept_url: str, status: MailStatus | None, is_one_shop: bool) -> None:
     database = Database(kept_url)
-    organization = database.read(lambda tx: notifications.find(tx, limit=1))[0][1] if own else None
+    organization = database.read(lambda tx: notifications.find(tx, limit=1))[0][1] if is_one_shop else None
     database.close()
     with explaining(kept_url) as explained:
         plans = explained(lambda tx: notifications.find(tx, organization, status=status, limit=25))

@@ -23,10 +23,10 @@ CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
 
-def shown(world: World, status: str | None = None, *, limit: int = 100, own: bool = True) -> list[dict[str, Any]]:
-    wanted, organization = MailStatus(status) if status else None, world.organization if own else None
-    found = world.database.read(lambda tx: notifications.find(tx, organization, status=wanted, limit=limit))
-    return [notifications.present(*each) for each in found]
+def find(world: World, status: str | None = None, *, limit: int = 100, by_shop: bool = True) -> list[dict[str, Any]]:
+    mail_status, organization = MailStatus(status) if status else None, world.organization if by_shop else None
+    mails = world.database.read(lambda tx: notifications.find(tx, organization, status=mail_status, limit=limit))
+    return [notifications.present(*mail) for mail in mails]
 
 
 def get(world: World, name: str) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def get(world: World, name: str) -> dict[str, Any]:
 
 def retry(world: World, *names: str, anyway: bool = False) -> list[dict[str, Any]]:
     again = world.database.write(lambda tx: notifications.retry(tx, names, anyway=anyway))
-    return [notifications.present(*each) for each in again]
+    return [notifications.present(*mail) for mail in again]
 
 
 def refusal(world: World, *names: str, anyway: bool = False) -> Conflict:
@@ -69,7 +69,7 @@ def unwritten(mails: Mails, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_mail_is_shown_with_its_outcome_and_without_its_text(mails: Mails) -> None:
     mail_id = failed(mails)
     (row,) = mails.world.rows(tables.mails)
-    (mail,) = shown(mails.world)
+    (mail,) = find(mails.world)
     assert mail == {
         "id": mail_id,
         "organization": mails.world.organization.slug,
@@ -102,17 +102,17 @@ def test_each_status_is_found_and_the_newest_first(mails: Mails, monkeypatch: py
     mails.settle(MailOutcome.PARKED)
     world.clock.advance(MINUTE)
     booking_id = mails.book("owed-key-of-a-test", notify_staff=False)
-    found = shown(world)
-    assert [mail["status"] for mail in found] == ["queued", "queued", "failed", "sent", "unwritten"]
-    assert (found[0]["id"], found[0]["recipient"]) == (f"{CONFIRMATION}:{booking_id}", None)
-    assert found[0]["next_attempt_at"] == found[0]["created_at"]
-    assert found[1]["next_attempt_at"] is None, "it waits for a mail server"
-    assert found[3]["sent_at"] is not None
-    assert (found[4]["last_error"], found[4]["attempt_count"]) == ("TypeError", 5)
+    listed = find(world)
+    assert [mail["status"] for mail in listed] == ["queued", "queued", "failed", "sent", "unwritten"]
+    assert (listed[0]["id"], listed[0]["recipient"]) == (f"{CONFIRMATION}:{booking_id}", None)
+    assert listed[0]["next_attempt_at"] == listed[0]["created_at"]
+    assert listed[1]["next_attempt_at"] is None, "it waits for a mail server"
+    assert listed[3]["sent_at"] is not None
+    assert (listed[4]["last_error"], listed[4]["attempt_count"]) == ("TypeError", 5)
     for status in MailStatus:
-        assert shown(world, status) == [mail for mail in found if mail["status"] == status]
-    assert {status: shown(world, status)[0]["id"] for status in names} == names
-    assert shown(world, limit=2) == found[:2]
+        assert find(world, status) == [mail for mail in listed if mail["status"] == status]
+    assert {status: find(world, status)[0]["id"] for status in names} == names
+    assert find(world, limit=2) == listed[:2]
     both = world.database.read(lambda tx: notifications.find_failed(tx, world.organization))
     assert {mail.name for mail, _ in both} == set(names.values())
 
@@ -120,16 +120,16 @@ def test_each_status_is_found_and_the_newest_first(mails: Mails, monkeypatch: py
 def test_mails_of_all_organizations_are_found_together(fresh_database_url: str, clock: FixedClock) -> None:
     with closing(Database(fresh_database_url, clock=clock)) as database:
         world, other = (make_world(database, clock) for _ in range(2))
-        mine = failed(Mails(world))
+        failed_id = failed(Mails(world))
         clock.advance(MINUTE)
-        theirs = failed(Mails(other))
+        other_id = failed(Mails(other))
         clock.advance(MINUTE)
         Mails(other).book("owed-key-of-a-test", notify_staff=False)
-        assert [mail["id"] for mail in shown(world, own=False)][1:] == [theirs, mine]
-        assert [mail["id"] for mail in shown(world, "failed", own=False)] == [theirs, mine]
-        assert [mail["organization"] for mail in shown(world, "queued", own=False)] == [other.organization.slug]
-        assert [mail["id"] for mail in shown(world)] == [mine]
-        assert get(world, theirs)["organization"] == other.organization.slug
+        assert [mail["id"] for mail in find(world, by_shop=False)][1:] == [other_id, failed_id]
+        assert [mail["id"] for mail in find(world, "failed", by_shop=False)] == [other_id, failed_id]
+        assert [mail["organization"] for mail in find(world, "queued", by_shop=False)] == [other.organization.slug]
+        assert [mail["id"] for mail in find(world)] == [failed_id]
+        assert get(world, other_id)["organization"] == other.organization.slug
 
 
 def test_of_what_was_not_to_be_written_it_is_reported_why(mails: Mails) -> None:
@@ -137,7 +137,7 @@ def test_of_what_was_not_to_be_written_it_is_reported_why(mails: Mails) -> None:
     mails.world.change(tables.bookings, booking, guest_email=None)
     mails.write()
     assert get(mails.world, f"{CONFIRMATION}:{booking}")["status"] == "no_recipient"
-    assert shown(mails.world) == []
+    assert find(mails.world) == []
     assert refusal(mails.world, f"{CONFIRMATION}:{booking}").reason == "mail_unwanted"
 
 
@@ -164,7 +164,7 @@ def test_a_mail_that_failed_is_written_anew_and_sent(mails: Mails) -> None:
     assert mails.write() == 1
     assert mails.read(CONFIRMATION)["Message-ID"] == before["Message-ID"]
     mails.settle(MailOutcome.SENT)
-    (mail,) = shown(world)
+    (mail,) = find(world)
     assert (mail["status"], mail["attempt_count"]) == ("sent", 1)
     assert world.examine() == []
 
@@ -226,7 +226,7 @@ def test_an_outdated_mail_is_written_only_with_the_option_anyway(mails: Mails) -
     mails.write()
     mails.settle(MailOutcome.REFUSED)
     world.clock.advance(1)
-    mail_id = shown(world)[0]["id"]
+    mail_id = find(world)[0]["id"]
     refused = refusal(world, mail_id)
     assert (refused.reason, str(refused)) == (
         "mail_too_old",
@@ -266,7 +266,7 @@ def test_of_several_all_are_queued_or_none(mails: Mails) -> None:
     world = mails.world
     one, other = failed(mails), failed(mails, "another-key-of-a-test")
     assert [mail["status"] for mail in retry(world, one, one)] == ["queued"]
-    key = next(mail["id"] for mail in shown(world, "queued"))
+    key = next(mail["id"] for mail in find(world, "queued"))
     refused = refusal(world, other, key)
     assert str(refused) == "1 of 2 mails cannot be tried again, so none is."
     assert [(detail.field, detail.reason) for detail in refused.details] == [(key, "mail_queued")]
@@ -277,11 +277,11 @@ def test_each_by_itself_gives_what_became_of_it(mails: Mails) -> None:
     late = world.departure(world.experience(), starts_at=world.clock() + HOUR)
     failed(mails), failed(mails, "late-key-of-a-test", departure_id=late)
     world.clock.advance(HOUR)
-    found = world.database.read(lambda tx: notifications.find_failed(tx, world.organization))
-    keys = [(mail.organization_id, mail.effect_key) for mail, _ in found]
-    gone = (world.org, f"{CONFIRMATION}:{UNKNOWN}")
-    outcomes = world.database.write(lambda tx: notifications.retry_each(tx, [*keys, gone]))
-    assert sorted(each.reason if isinstance(each, Conflict) else each[0].status for each in outcomes) == [
+    failures = world.database.read(lambda tx: notifications.find_failed(tx, world.organization))
+    keys = [(mail.organization_id, mail.effect_key) for mail, _ in failures]
+    unknown = (world.org, f"{CONFIRMATION}:{UNKNOWN}")
+    outcomes = world.database.write(lambda tx: notifications.retry_each(tx, [*keys, unknown]))
+    assert sorted(outcome.reason if isinstance(outcome, Conflict) else outcome[0].status for outcome in outcomes) == [
         "departure_started",
         "queued",
     ]
@@ -293,8 +293,8 @@ def test_however_many_are_owed_again_it_takes_as_many_statements(mails: Mails, s
     for count in (1, 5):
         for number in range(count):
             failed(mails, f"a-key-of-a-test-{count}-{number}")
-        found = mails.world.database.read(lambda tx: notifications.find_failed(tx, mails.world.organization))
-        keys = [(mail.organization_id, mail.effect_key) for mail, _ in found]
+        failures = mails.world.database.read(lambda tx: notifications.find_failed(tx, mails.world.organization))
+        keys = [(mail.organization_id, mail.effect_key) for mail, _ in failures]
         statements.clear()
         mails.world.database.write(lambda tx, keys=keys: notifications.retry_each(tx, keys))
         counts.append(len(statements))
@@ -306,5 +306,5 @@ def test_however_many_are_owed_again_it_takes_as_many_statements(mails: Mails, s
 def test_the_worker_writes_what_is_owed_again_once(mails: Mails) -> None:
     retry(mails.world, failed(mails))
     assert (mails.write(), mails.write()) == (1, 0)
-    (mail,) = shown(mails.world)
+    (mail,) = find(mails.world)
     assert refusal(mails.world, mail["id"]).reason == "mail_queued"

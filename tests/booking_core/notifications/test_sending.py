@@ -66,7 +66,7 @@ def test_what_was_delayed_is_tried_again_until_the_table_of_waits_ends(written: 
     clock, ids = written.world.clock, set()
     for attempts, wait in enumerate(SEND_RETRY_DELAYS, start=1):
         claimed = written.claim()
-        ids |= {each.message for each in claimed}
+        ids |= {mail.message for mail in claimed}
         written.settle(MailOutcome.DELAYED, "451 later", claimed=claimed)
         assert (row(written)["status"], row(written)["attempt_count"]) == ("queued", attempts)
         assert (row(written)["next_attempt_at"], row(written)["last_error"]) == (clock() + wait, "451 later")
@@ -148,7 +148,7 @@ def test_a_claim_is_bounded_and_takes_the_longest_due_first(mails: Mails) -> Non
     for number in range(3):
         mails.book_and_write(f"a-key-of-a-test-{number}", notify_staff=False)
         mails.world.clock.advance(1)
-    assert [each.created_at for each in mails.claim(limit=2)] == [mails.world.clock() - 3, mails.world.clock() - 2]
+    assert [mail.created_at for mail in mails.claim(limit=2)] == [mails.world.clock() - 3, mails.world.clock() - 2]
     assert len(mails.claim(limit=2)) == 1
     assert mails.claim(limit=2) == []
 
@@ -163,7 +163,7 @@ def test_claiming_and_recording_take_a_few_statements(mails: Mails, statements: 
     statements.clear()
     mails.settle(MailOutcome.SENT, claimed=claimed)
     assert len(statements) == 2
-    assert {each["status"] for each in mails.rows().values()} == {"sent"}
+    assert {mail["status"] for mail in mails.rows().values()} == {"sent"}
 
 
 def test_the_organizations_with_due_mails_are_found_by_reads(mails: Mails) -> None:
@@ -192,7 +192,7 @@ def purge_unmailed(mails: Mails, *, before: int, limit: int = 1000) -> int:
     )
 
 
-def left(mails: Mails) -> tuple[int, int]:
+def counts(mails: Mails) -> tuple[int, int]:
     """Return the number of mails, and of effects."""
     return len(mails.world.rows(tables.mails)), len(mails.world.rows(tables.effects))
 
@@ -204,9 +204,9 @@ def test_the_last_instant_that_is_kept_is_kept_counted_from_the_end(mails: Mails
     clock.advance(1)
     mails.settle(outcome)
     assert purge(mails, before=clock()) == 0
-    assert left(mails) == (2, 2)
+    assert counts(mails) == (2, 2)
     assert purge(mails, before=clock() + 1) == 2
-    assert left(mails) == (0, 0)
+    assert counts(mails) == (0, 0)
 
 
 @pytest.mark.parametrize("outcome", [MailOutcome.DELAYED, MailOutcome.PARKED, MailOutcome.UNTRIED, None])
@@ -219,7 +219,7 @@ def test_what_is_to_be_sent_or_under_way_is_kept(mails: Mails, outcome: MailOutc
     mails.book("another-key-of-a-test")
     before = mails.world.clock() * 2
     assert (purge(mails, before=before), purge_unmailed(mails, before=before)) == (0, 0)
-    assert left(mails) == (2, 4)
+    assert counts(mails) == (2, 4)
 
 
 def test_what_no_mail_came_of_goes_by_itself(mails: Mails) -> None:
@@ -231,7 +231,7 @@ def test_what_no_mail_came_of_goes_by_itself(mails: Mails) -> None:
     assert purge(mails, before=clock() + 1) == 0
     assert purge_unmailed(mails, before=clock()) == 0
     assert purge_unmailed(mails, before=clock() + 1) == 1
-    assert left(mails) == (0, 0)
+    assert counts(mails) == (0, 0)
 
 
 def test_a_mail_that_is_owed_again_is_kept(mails: Mails) -> None:
@@ -241,7 +241,7 @@ def test_a_mail_that_is_owed_again_is_kept(mails: Mails) -> None:
     mails.world.database.write(lambda tx: notifications.retry(tx, [row["id"]]))
     before = mails.world.clock() * 2
     assert (purge(mails, before=before), purge_unmailed(mails, before=before)) == (0, 0)
-    assert left(mails) == (0, 1)
+    assert counts(mails) == (0, 1)
 
 
 def test_two_that_purge_at_once_take_different_rows(mails: Mails) -> None:
@@ -258,7 +258,7 @@ def test_two_that_purge_at_once_take_different_rows(mails: Mails) -> None:
     while size := purge(mails, before=before):
         removed.append(size)
     assert sum(removed) == 40
-    assert left(mails) == (0, 0)
+    assert counts(mails) == (0, 0)
 
 
 def test_a_purge_takes_as_many_as_it_may_of_either_end(mails: Mails) -> None:

@@ -165,15 +165,15 @@ def test_each_mail_says_the_same_in_plain_text_and_in_html(mails: Mails) -> None
     mails.write()
     about_booking = ["Monday 23 November 2026, 13:00–15:30", "Europe/Oslo, UTC+01:00", "890.00 NOK", "on arrival"]
     assert set(SAYS) == MAIL_KINDS
-    for kind, (subject, said) in SAYS.items():
+    for kind, (subject, sentences) in SAYS.items():
         assert mails.read(kind)["Subject"] == subject
         plain = " ".join(mails.text(kind).split())
         tags, html = TAG.findall(mails.html(kind)), " ".join(text_of(mails.html(kind)).split())
-        for text in said + (about_booking if kind in BOOKING_KINDS else []):
+        for text in sentences + (about_booking if kind in BOOKING_KINDS else []):
             assert text in plain, kind
             assert text.replace("Booking: ", "Booking ").replace("Source: ", "Source ") in html, kind
         loaded = LOADED.findall(mails.html(kind))
-        assert [each for each in loaded if not each.startswith("cid:")] == [], "nothing is loaded from elsewhere"
+        assert [url for url in loaded if not url.startswith("cid:")] == [], "nothing is loaded from elsewhere"
         assert tags.count("img") == len(loaded), kind
         assert not set(tags) & {"script", "link", "style", "iframe", "form"}, kind
         assert "h1" in tags, kind
@@ -512,14 +512,14 @@ def test_what_was_typed_stays_text_everywhere(mails: Mails, typed: str) -> None:
     world.change(tables.gift_cards, card["id"], recipient_name=typed, purchaser_name=typed)
     mails.write()
     assert set(mails.rows()) == MAIL_KINDS
-    kept = " ".join(typed.replace("\u202e", "").split())
+    one_line = " ".join(typed.replace("\u202e", "").split())
     for kind in MAIL_KINDS:
         read = mails.read(kind)
         assert "Bcc" not in read
         html, text = mails.html(kind), mails.text(kind)
         assert not set(TAG.findall(html)) & {"script", "b"}
-        assert kept in " ".join(text_of(html).split())
-        assert kept in " ".join(text.split())
+        assert one_line in " ".join(text_of(html).split())
+        assert one_line in " ".join(text.split())
         assert not [line for line in text.split("\n") if line.startswith("Bcc")]
 
 

@@ -17,8 +17,8 @@ from booking_core.organizations import keys
 
 
 def create(world: World, **fields: Any) -> tuple[CallerKey, str]:
-    named = {"name": "Channel manager"} | fields
-    return world.database.write(lambda tx: keys.create(tx, world.organization, **named, now=world.clock()))
+    columns = {"name": "Channel manager"} | fields
+    return world.database.write(lambda tx: keys.create(tx, world.organization, **columns, now=world.clock()))
 
 
 def get(world: World, key_id: str) -> CallerKey:
@@ -109,8 +109,7 @@ def test_revoked_and_expired_keys_make_room(world: World) -> None:
 
 def test_forty_creations_at_once_leave_exactly_twenty_keys(world: World) -> None:
     assert successes(lambda: create(world), 40) == 20
-    found = world.database.read(lambda tx: keys.find(tx, world.organization))
-    assert len(found) == 20
+    assert len(world.database.read(lambda tx: keys.find(tx, world.organization))) == 20
 
 
 def test_rotations_at_once_leave_at_most_twenty_active_keys(world: World) -> None:
@@ -127,13 +126,13 @@ def test_a_key_is_rotated_once_by_rotations_at_once_without_overlap(world: World
 
 def test_keys_are_found_oldest_first_and_only_ones_own(world: World, new_world: Callable[..., World]) -> None:
     create(new_world())
-    made = []
+    created = []
     for _ in range(3):
-        made.append(create(world)[0])
+        created.append(create(world)[0])
         world.clock.advance(1)
-    revoke(world, made[0])
-    found = world.database.read(lambda tx: keys.find(tx, world.organization))
-    assert [each.id for each in found] == [each.id for each in made]
+    revoke(world, created[0])
+    listed = world.database.read(lambda tx: keys.find(tx, world.organization))
+    assert [key.id for key in listed] == [key.id for key in created]
 
 
 def test_a_key_is_shown_by_its_id_with_its_organization(world: World) -> None:
@@ -266,10 +265,10 @@ def test_an_end_that_is_past_is_now(world: World) -> None:
 def test_every_end_can_be_shown(world: World) -> None:
     key, _ = create(world, expires_at=keys.LATEST_END - 1)
     world.clock.advance(DAY)
-    for each in (key, rotate(world, key)[0]):
-        assert each.expires_at == keys.LATEST_END - 1
-        assert keys.present(each, clock.zone("Pacific/Kiritimati"))["expires_at"].startswith("9999-01-01")
-        assert keys.present(each, clock.zone("Etc/GMT+12"))["expires_at"].startswith("9998-12-31")
+    for live_key in (key, rotate(world, key)[0]):
+        assert live_key.expires_at == keys.LATEST_END - 1
+        assert keys.present(live_key, clock.zone("Pacific/Kiritimati"))["expires_at"].startswith("9999-01-01")
+        assert keys.present(live_key, clock.zone("Etc/GMT+12"))["expires_at"].startswith("9998-12-31")
     with pytest.raises(Malformed):
         expire(world, key, keys.LATEST_END)
 
@@ -284,13 +283,13 @@ def test_the_status_agrees_with_authentication(world: World) -> None:
 def test_a_key_is_shown_as_the_wire_has_it(world: World) -> None:
     key, text = create(world, scopes=["bookings:write", "bookings:read"], expires_at=world.clock() + DAY)
     world.database.write(lambda tx: keys.touch(tx, [(world.org, key.id, world.clock())]))
-    shown = keys.present(get(world, key.id), world.organization.zone)
-    assert shown["created_at"] == "2026-11-21T13:00:00+01:00"
-    assert shown["last_used_at"] == "2026-11-21T13:00:00+01:00"
-    assert shown["scopes"] == ["bookings:read", "bookings:write"]
-    assert text not in str(shown)
-    assert WireApiKey.model_validate(shown).to_json() == shown
-    assert set(shown) == set(WireApiKey.model_fields)
+    body = keys.present(get(world, key.id), world.organization.zone)
+    assert body["created_at"] == "2026-11-21T13:00:00+01:00"
+    assert body["last_used_at"] == "2026-11-21T13:00:00+01:00"
+    assert body["scopes"] == ["bookings:read", "bookings:write"]
+    assert text not in str(body)
+    assert WireApiKey.model_validate(body).to_json() == body
+    assert set(body) == set(WireApiKey.model_fields)
 
 
 def test_the_stored_row_holds_no_plain_text(world: World) -> None:

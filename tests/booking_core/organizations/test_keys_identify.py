@@ -33,11 +33,11 @@ def test_a_key_identifies_organization_scopes_and_time(world: World) -> None:
 
 def test_answers_come_in_the_order_of_the_questions(world: World, new_world: Callable[..., World]) -> None:
     other = new_world()
-    mine, theirs, unknown = world.key(), other.key(), tokens.new_api_key()
+    key, other_key, unknown = world.key(), other.key(), tokens.new_api_key()
     revoked, expired = world.key(revoked_at=world.clock()), world.key(expires_at=world.clock())
-    found = identify_many(world, theirs, unknown, mine, expired, mine, "svc_short", revoked)
-    shown = [each.organization.id if isinstance(each, Caller) else type(each) for each in found]
-    assert shown == [other.org, ApiKeyInvalid, world.org, ApiKeyExpired, world.org, ApiKeyInvalid, ApiKeyRevoked]
+    answers = identify_many(world, other_key, unknown, key, expired, key, "svc_short", revoked)
+    identities = [answer.organization.id if isinstance(answer, Caller) else type(answer) for answer in answers]
+    assert identities == [other.org, ApiKeyInvalid, world.org, ApiKeyExpired, world.org, ApiKeyInvalid, ApiKeyRevoked]
 
 
 def test_many_keys_take_one_statement(world: World, statements: list[str]) -> None:
@@ -87,8 +87,8 @@ def last_used_at(world: World, key: str) -> int | None:
     return identify(world, key).key.last_used_at
 
 
-def touch(world: World, *used: tuple[str, str, int]) -> None:
-    world.database.write(lambda tx: keys.touch(tx, used))
+def touch(world: World, *uses: tuple[str, str, int]) -> None:
+    world.database.write(lambda tx: keys.touch(tx, uses))
 
 
 def test_last_use_is_kept_to_the_minute_and_only_moves_forward(world: World) -> None:

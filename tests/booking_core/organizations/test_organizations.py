@@ -15,8 +15,8 @@ from booking_core.models.organizations import Organization as WireOrganization
 
 
 def create(database: Database, clock: FixedClock, **fields: str) -> Organization:
-    named = {"slug": f"tours-{tokens.new_id()}", "name": "Fjord Tours", "timezone": "Europe/Oslo", "currency": "NOK"}
-    return database.write(lambda tx: organizations.create(tx, **(named | fields), now=clock()))
+    columns = {"slug": f"tours-{tokens.new_id()}", "name": "Fjord Tours", "timezone": "Europe/Oslo", "currency": "NOK"}
+    return database.write(lambda tx: organizations.create(tx, **(columns | fields), now=clock()))
 
 
 def change(world: World, **changes: str) -> Organization:
@@ -30,13 +30,13 @@ def fields_of(error: Malformed) -> list[str | None]:
 
 
 def test_a_new_organization_has_the_settings_of_the_schema(database: Database, clock: FixedClock) -> None:
-    made = create(database, clock, name="  Fjord Tours ", timezone="America/Santiago", currency="CLP")
-    assert (made.name, made.timezone, made.default_currency) == ("Fjord Tours", "America/Santiago", "CLP")
-    assert (made.api_app, made.plan_api, made.add_ons_app, made.notify_staff) == (True, True, True, True)
-    assert made.cancel_under_minimum is False
-    assert made.pending_minutes is None
-    assert made.created_at == made.updated_at == clock()
-    assert database.read(lambda tx: organizations.get(tx, slug=made.slug)) == made
+    tours = create(database, clock, name="  Fjord Tours ", timezone="America/Santiago", currency="CLP")
+    assert (tours.name, tours.timezone, tours.default_currency) == ("Fjord Tours", "America/Santiago", "CLP")
+    assert (tours.api_app, tours.plan_api, tours.add_ons_app, tours.notify_staff) == (True, True, True, True)
+    assert tours.cancel_under_minimum is False
+    assert tours.pending_minutes is None
+    assert tours.created_at == tours.updated_at == clock()
+    assert database.read(lambda tx: organizations.get(tx, slug=tours.slug)) == tours
 
 
 def test_a_new_organization_counts_from_zero(database: Database, clock: FixedClock) -> None:
@@ -45,9 +45,9 @@ def test_a_new_organization_counts_from_zero(database: Database, clock: FixedClo
 
 
 def test_a_slug_is_given_once(database: Database, clock: FixedClock) -> None:
-    made = create(database, clock)
+    organization = create(database, clock)
     with pytest.raises(Conflict) as refused:
-        create(database, clock, slug=made.slug)
+        create(database, clock, slug=organization.slug)
     assert refused.value.reason == "slug_taken"
 
 
@@ -77,10 +77,10 @@ def test_a_zone_is_one_of_the_iana_database(database: Database, clock: FixedCloc
 
 
 def test_organizations_are_found_by_slug_in_order(database: Database, clock: FixedClock) -> None:
-    made = {create(database, clock).slug for _ in range(3)}
-    found = [each.slug for each in database.read(organizations.find)]
-    assert made <= set(found)
-    assert found == sorted(found)
+    slugs = {create(database, clock).slug for _ in range(3)}
+    listed = [organization.slug for organization in database.read(organizations.find)]
+    assert slugs <= set(listed)
+    assert listed == sorted(listed)
 
 
 def test_an_unknown_slug_is_not_found(database: Database) -> None:
@@ -206,8 +206,8 @@ def test_a_bad_setting_is_named_and_nothing_is_changed(world: World, key: str, t
     with pytest.raises(Malformed) as refused:
         change(world, **{"refund_late_percent": "10"} | {key: text})
     assert fields_of(refused.value) == [key]
-    kept = world.database.read(lambda tx: organizations.get(tx, slug=world.organization.slug))
-    assert kept == world.organization
+    stored = world.database.read(lambda tx: organizations.get(tx, slug=world.organization.slug))
+    assert stored == world.organization
 
 
 def test_no_change_leaves_the_organization_as_it_is(world: World) -> None:
@@ -222,6 +222,6 @@ def test_one_organization_is_changed_and_no_other(world: World, new_world: Any) 
 
 
 def test_an_organization_is_shown_as_the_wire_has_it(world: World) -> None:
-    shown = organizations.present(world.organization)
-    assert WireOrganization.model_validate(shown).to_json() == shown
-    assert set(shown) == set(WireOrganization.model_fields)
+    body = organizations.present(world.organization)
+    assert WireOrganization.model_validate(body).to_json() == body
+    assert set(body) == set(WireOrganization.model_fields)

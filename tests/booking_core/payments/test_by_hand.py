@@ -29,8 +29,8 @@ class Staff:
 
     till: Till
 
-    def act(self, verb: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        return self.till.world.database.write(lambda tx: verb(tx, self.till.actor, *arguments, **named))
+    def act(self, verb: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        return self.till.world.database.write(lambda tx: verb(tx, self.till.actor, *arguments, **options))
 
     def refund_id(self, booking_id: str) -> str:
         return str(self.till.refund(booking_id)["id"])
@@ -45,9 +45,9 @@ class Staff:
         """Hand due refunds to staff, since there is no gateway."""
         assert due.refer_refunds(self.till.world)
 
-    def reason(self, verb: Callable[..., Any], *arguments: Any, **named: Any) -> str:
+    def reason(self, verb: Callable[..., Any], *arguments: Any, **options: Any) -> str:
         with pytest.raises(BookingError) as refused:
-            verb(*arguments, **named)
+            verb(*arguments, **options)
         return str(refused.value.details[0].reason)
 
     def outcome(self, booking_id: str) -> payments.MoneyOutcome:
@@ -62,7 +62,7 @@ def staff(till: Till) -> Staff:
 def without_booking(till: Till) -> list[Any]:
     """Return the doctor's findings about money: these bookings have no events."""
     about = ("refund", "payment", "gave back", "recorded")
-    return [each for each in till.world.examine() if any(word in each.invariant for word in about)]
+    return [finding for finding in till.world.examine() if any(word in finding.invariant for word in about)]
 
 
 # Settled by hand -------------------------------------------------------------------------------------------------
@@ -72,12 +72,12 @@ def test_a_refund_settled_by_hand_is_settled_everywhere_at_once_and_once(till: T
     booking_id = till.with_refund()
     staff.refer()
     till.world.clock.advance(HOUR)
-    shown = staff.settle(booking_id, note="  Bank transfer of 23 November  ")
+    outcome = staff.settle(booking_id, note="  Bank transfer of 23 November  ")
     at = NOON + HOUR
     row = till.refund(booking_id)
     assert (row["status"], row["settled_minor"], row["settled_at"], row["updated_at"]) == ("settled", TOTAL, at, at)
     assert (row["settled_note"], row["next_attempt_at"]) == ("Bank transfer of 23 November", None)
-    assert shown.state.for_staff() == "890.00 NOK was returned by hand."
+    assert outcome.state.for_staff() == "890.00 NOK was returned by hand."
     payment = till.payment(booking_id)
     assert (payment["status"], payment["refunded_minor"], payment["updated_at"]) == ("refunded", TOTAL, at)
     booking = till.world.row(tables.bookings, booking_id)
@@ -85,7 +85,7 @@ def test_a_refund_settled_by_hand_is_settled_everywhere_at_once_and_once(till: T
     assert staff.reason(staff.settle, booking_id) == "refund_settled"
     noted = {"amount_minor": TOTAL, "currency": "NOK", "by_hand": True, "note": "Bank transfer of 23 November"}
     noted |= {"total_refunded_minor": TOTAL}
-    assert [each for each in till.timeline() if each[0] == "refund_settled"] == [("refund_settled", noted)]
+    assert [entry for entry in till.timeline() if entry[0] == "refund_settled"] == [("refund_settled", noted)]
     assert without_booking(till) == []
 
 
@@ -171,20 +171,20 @@ def test_a_late_answer_changes_nothing_that_staff_settled(till: Till, staff: Sta
 
 def test_staff_and_a_worker_that_meet_never_both_act(till: Till, staff: Staff) -> None:
     """Either staff settles a refund, and it is never sent; or the worker sends it, and staff cannot settle it."""
-    made = [till.with_refund(100) for _ in range(20)]
+    booking_ids = [till.with_refund(100) for _ in range(20)]
 
     def claim_all() -> list[str]:
-        return [each.booking_id for claimed in iter(lambda: till.claim(limit=3), []) for each in claimed]
+        return [refund.booking_id for claimed in iter(lambda: till.claim(limit=3), []) for refund in claimed]
 
     def settle_all() -> list[str]:
         settled = []
-        for booking_id in reversed(made):
+        for booking_id in reversed(booking_ids):
             with contextlib.suppress(Conflict):  # the worker has it
                 settled.append(staff.settle(booking_id).booking_id)
         return settled
 
     claimed, settled = together(claim_all, settle_all)
-    assert sorted(claimed + settled) == sorted(made)
+    assert sorted(claimed + settled) == sorted(booking_ids)
 
 
 @pytest.mark.usefixtures("postgresql_only")
@@ -207,8 +207,8 @@ def test_staff_waits_for_a_worker_that_has_just_taken_a_refund(till: Till, staff
 def test_an_unsent_refund_is_sent_after_a_gateway_is_configured(till: Till, staff: Staff) -> None:
     booking_id = till.with_refund()
     staff.refer()
-    shown = staff.reopen(booking_id)
-    assert (shown.status, shown.last_error, shown.reopened_count) == ("requested", None, 1)
+    refund = staff.reopen(booking_id)
+    assert (refund.status, refund.last_error, refund.reopened_count) == ("requested", None, 1)
     assert till.timeline()[-1][0] == "refund_reopened"
     claimed = till.one()
     assert claimed.look_first  # somebody may have refunded it at the dashboard meanwhile
@@ -287,8 +287,8 @@ def record(staff: Staff, booking_id: str, amount_minor: int = 1_000) -> Refund:
 def test_money_that_was_returned_without_being_owed_is_recorded_once(till: Till, staff: Staff) -> None:
     booking_id = till.paid()
     assert staff.outcome(booking_id).sentence == "Nothing is returned of the 890.00 NOK that was paid by card."
-    shown = record(staff, booking_id)
-    assert (shown.status, shown.amount_minor, shown.settled_minor) == ("settled", 1_000, 1_000)
+    refund = record(staff, booking_id)
+    assert (refund.status, refund.amount_minor, refund.settled_minor) == ("settled", 1_000, 1_000)
     payment = till.payment(booking_id)
     assert (payment["status"], payment["refunded_minor"]) == ("partially_refunded", 1_000)
     assert staff.reason(record, staff, booking_id) == "refund_exists"
@@ -314,7 +314,7 @@ def test_a_refund_is_recorded_only_of_money_that_was_received_here(till: Till, s
 
 def test_refunds_are_listed_by_what_they_wait_for(till: Till, staff: Staff) -> None:
     refused, unsent, queued = till.with_refund(100), till.with_refund(200), till.with_refund(300)
-    claimed = {each.booking_id: each for each in till.claim()}
+    claimed = {refund.booking_id: refund for refund in till.claim()}
     till.answer(claimed[refused], RefundOutcome.REFUSED)
     till.world.change(tables.refunds, staff.refund_id(unsent), status="needs_review")
     till.world.change(tables.refunds, staff.refund_id(queued), status="requested")
@@ -336,8 +336,8 @@ def test_refunds_are_listed_by_what_they_wait_for(till: Till, staff: Staff) -> N
 def test_a_refund_is_found_by_its_id_and_by_its_bookings(till: Till, staff: Staff) -> None:
     booking_id = till.with_refund()
     for name in (booking_id, staff.refund_id(booking_id).upper()):
-        found, organization = till.world.database.read(lambda tx, name=name: payments.find_refund(tx, name))
-        assert (found.booking_id, organization.id) == (booking_id, till.world.org)
+        refund, organization = till.world.database.read(lambda tx, name=name: payments.find_refund(tx, name))
+        assert (refund.booking_id, organization.id) == (booking_id, till.world.org)
     for name in (UNKNOWN, "no-id"):
         with pytest.raises(NotFound, match="There is no refund"):
             till.world.database.read(lambda tx, name=name: payments.find_refund(tx, name))
@@ -350,8 +350,8 @@ def test_a_booking_identifies_its_waiting_refund_before_a_newer_settled_refund(t
     older = {str(name): value for name, value in settled.items() if name != "organization_id"}
     older |= {"id": tokens.new_id(), "number": 1, "created_at": settled["created_at"] - 1}
     waiting = till.world.insert(tables.refunds, **older | {"status": "failed", "provider_refund_id": None})
-    found, _ = till.world.database.read(lambda tx: payments.find_refund(tx, booking_id))
-    assert (found.id, found.status) == (waiting, "failed")
+    refund, _ = till.world.database.read(lambda tx: payments.find_refund(tx, booking_id))
+    assert (refund.id, refund.status) == (waiting, "failed")
 
 
 # The money of a cancellation -------------------------------------------------------------------------------------
@@ -374,10 +374,10 @@ def test_an_outcome_names_state_and_amount(
     booking_id = till.with_refund()
     if columns:
         till.world.change(tables.refunds, staff.refund_id(booking_id), **columns)
-    found = staff.outcome(booking_id)
-    assert (found.state, found.amount_minor, found.refund_id) == (state, amount, staff.refund_id(booking_id))
-    assert found.to_json()["amount"] == {"amount_minor": amount, "currency": "NOK"}
-    assert found.sentence.endswith(".")
+    outcome = staff.outcome(booking_id)
+    assert (outcome.state, outcome.amount_minor, outcome.refund_id) == (state, amount, staff.refund_id(booking_id))
+    assert outcome.to_json()["amount"] == {"amount_minor": amount, "currency": "NOK"}
+    assert outcome.sentence.endswith(".")
 
 
 def test_the_outcome_of_what_was_never_paid_or_not_cancelled_says_so(till: Till, staff: Staff) -> None:

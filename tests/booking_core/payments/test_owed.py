@@ -132,7 +132,7 @@ def amount_owed(
     ("currencies", "percent", "amounts"),
     [
         pytest.param("NOK", 50, {1: 1, 2: 1, 3: 2}, id="half a minor unit is rounded up"),
-        *(("NOK", percent, each) for percent, each in ((49, {1: 0}), (33, {100: 33}), (15, {1_010: 152}))),
+        *(("NOK", percent, amounts) for percent, amounts in ((49, {1: 0}), (33, {100: 33}), (15, {1_010: 152}))),
         pytest.param("NOK", 10, {5: 1, 4: 0}, id="a tenth"),
         (THREE_DECIMALS, 50, {12_350: 6_180, 12_340: 6_170, 12_330: 6_170, 30: 20, 10: 10, 9: 0}),
         (THREE_DECIMALS, 100, {12_340: 12_340, 12_344: 12_340, 12_345: 12_340, 12_349: 12_340, 10: 10, 9: 0}),
@@ -178,7 +178,7 @@ def test_no_policy_gives_back_more_than_was_paid(paid_minor: int, percent: int, 
 
 
 def refunded(till: Till) -> list[dict[str, Any]]:
-    return [each["data"] for each in till.events() if each["type"] == "booking.refunded"]
+    return [event["data"] for event in till.events() if event["type"] == "booking.refunded"]
 
 
 def nok(amount_minor: int) -> dict[str, Any]:
@@ -191,10 +191,10 @@ def test_a_refund_of_the_gateway_is_published_when_it_succeeded_and_once(till: T
     assert refunded(till) == []
     assert [till.answer(claimed, RefundOutcome.REFUNDED) for _ in range(2)] == [1, 0]
     (data,) = refunded(till)
-    shown = orjson.loads(till.write(lambda tx: orjson.dumps(bookings.get(tx, till.actor, booking_id))))
-    assert data["object"] == {name: shown[name] for name in data["object"]}
+    booking = orjson.loads(till.write(lambda tx: orjson.dumps(bookings.get(tx, till.actor, booking_id))))
+    assert data["object"] == {name: booking[name] for name in data["object"]}
     assert data["object"]["payment"]["status"] == "refunded"
-    assert data["changes"] == {"payment": shown["payment"] | {"status": "paid"}}
+    assert data["changes"] == {"payment": booking["payment"] | {"status": "paid"}}
     assert (data["refunded_amount"], data["total_refunded"]) == (nok(TOTAL), nok(TOTAL))
 
 
@@ -207,14 +207,14 @@ def test_a_refund_that_staff_closes_is_published_with_what_was_returned(
 ) -> None:
     refund_id = till.refund(till.with_refund())["id"]
     till.write(lambda tx: bookings.settle_refund(tx, till.actor, refund_id, note="Cash", amount_minor=amount_minor))
-    found = [
-        (each["refunded_amount"], each["total_refunded"], each["object"]["payment"]["status"])
-        for each in refunded(till)
+    refunds = [
+        (refund["refunded_amount"], refund["total_refunded"], refund["object"]["payment"]["status"])
+        for refund in refunded(till)
     ]
-    assert found == published
+    assert refunds == published
 
 
 def test_a_refund_that_staff_records_is_published(till: Till) -> None:
     booking_id = till.paid()
     till.write(lambda tx: bookings.record_refund(tx, till.actor, booking_id, amount_minor=500, note="Goodwill"))
-    assert [each["total_refunded"] for each in refunded(till)] == [nok(500)]
+    assert [refund["total_refunded"] for refund in refunded(till)] == [nok(500)]

@@ -46,22 +46,22 @@ def test_a_leased_refund_is_nobody_elses_until_its_lease_has_passed(till: Till) 
 
 
 def test_the_longest_due_comes_first_and_no_more_than_asked_for(till: Till) -> None:
-    made = []
+    booking_ids = []
     for _ in range(3):
-        made.append(till.with_refund())
+        booking_ids.append(till.with_refund())
         till.world.clock.advance(SECOND)
-    assert [each.booking_id for each in till.claim(limit=2)] == made[:2]
-    assert [each.booking_id for each in till.claim(limit=2)] == made[2:]
+    assert [refund.booking_id for refund in till.claim(limit=2)] == booking_ids[:2]
+    assert [refund.booking_id for refund in till.claim(limit=2)] == booking_ids[2:]
 
 
 def test_two_workers_share_what_is_due(till: Till) -> None:
-    made = [till.with_refund() for _ in range(40)]
+    booking_ids = [till.with_refund() for _ in range(40)]
 
     def work() -> list[str]:
-        return [each.booking_id for claimed in iter(lambda: till.claim(limit=3), []) for each in claimed]
+        return [refund.booking_id for claimed in iter(lambda: till.claim(limit=3), []) for refund in claimed]
 
     one, other = together(work, work)
-    assert sorted(one + other) == sorted(made)
+    assert sorted(one + other) == sorted(booking_ids)
 
 
 @pytest.mark.usefixtures("postgresql_only")
@@ -72,7 +72,7 @@ def test_what_another_worker_is_about_to_lease_is_passed_over(till: Till) -> Non
     with till.world.database.writing() as tx:
         claim = lambda tx, owner, ids: payments.claim(tx, owner, ids, lease_s=LEASE_S)  # noqa: E731
         assert len(due.process(tx, till.world.org, payments.DUE, claim, 1).results) == 1
-        assert [each.booking_id for each in till.claim()] == [second]
+        assert [refund.booking_id for refund in till.claim()] == [second]
 
 
 def test_a_claim_names_the_sum_that_was_returned_elsewhere(till: Till) -> None:
@@ -89,9 +89,9 @@ def test_a_claim_names_the_sum_that_was_returned_elsewhere(till: Till) -> None:
     for number, other in enumerate(others, 1):
         till.world.insert(tables.refunds, **row | {"id": tokens.new_id(), "number": number} | other)
     assert till.one().elsewhere_minor == 7 + 100
-    own = {"booking_id": booking_id, "status": "succeeded", "amount_minor": TOTAL, "currency": "NOK"}
+    intent = {"booking_id": booking_id, "status": "succeeded", "amount_minor": TOTAL, "currency": "NOK"}
     dates = {"created_at": NOON, "updated_at": NOON}
-    till.world.insert(tables.payment_intents, **own, **dates, returned_minor=3)
+    till.world.insert(tables.payment_intents, **intent, **dates, returned_minor=3)
     till.world.clock.advance(LEASE_S * SECOND)
     assert till.one().elsewhere_minor == 3 + 7 + 100
 
@@ -115,7 +115,7 @@ def test_a_refund_of_all_is_settled_everywhere_at_once(till: Till) -> None:
     noted = {"amount_minor": TOTAL, "currency": "NOK", "total_refunded_minor": TOTAL}
     assert till.timeline()[-1] == ("refund_settled", noted)
     assert till.staff_mails() == {}
-    assert [each["type"] for each in till.events()] == ["booking.refunded"]
+    assert [event["type"] for event in till.events()] == ["booking.refunded"]
 
 
 def test_a_refund_of_a_sandbox_is_settled_by_its_clock(new_world: Callable[..., World]) -> None:
@@ -145,7 +145,7 @@ FOR_STAFF = {
 
 
 @pytest.mark.parametrize(
-    ("outcome", "reason", "said", "logged"),
+    ("outcome", "reason", "sentence", "logged"),
     [
         (RefundOutcome.REFUSED, "charge_disputed", "charge_disputed", "the gateway refused"),
         (RefundOutcome.REFUSED, None, "refused", "the gateway refused the refund (refused)"),
@@ -154,20 +154,20 @@ FOR_STAFF = {
     ],
 )
 def test_staff_is_told_of_a_refund_that_was_refused_or_is_unclear(
-    till: Till, outcome: RefundOutcome, reason: str | None, said: str, logged: str, caplog: pytest.LogCaptureFixture
+    till: Till, outcome: RefundOutcome, reason: str | None, sentence: str, logged: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     status, noted, mail = FOR_STAFF[outcome]
     booking_id = till.with_refund()
     till.world.clock.advance(SECOND)
     till.answer(till.one(), outcome, reason=reason)
     row = till.refund(booking_id)
-    assert (row["status"], row["last_error"], row["next_attempt_at"]) == (status, said, None)
-    payload = {"amount_minor": TOTAL, "currency": "NOK", "reason": said}
+    assert (row["status"], row["last_error"], row["next_attempt_at"]) == (status, sentence, None)
+    payload = {"amount_minor": TOTAL, "currency": "NOK", "reason": sentence}
     assert till.staff_mails() == {booking_id: payload}
     assert till.staff_mail_kinds(booking_id) == [mail]
     assert till.timeline()[-1] == (noted, payload | {"was_sent": True})
     # The organization may have no address: then the log is all that says so.
-    assert f"refund {row['id']} of booking {booking_id} waits for a person ({said})" in caplog.text
+    assert f"refund {row['id']} of booking {booking_id} waits for a person ({sentence})" in caplog.text
     assert logged in caplog.text
     assert (till.payment(booking_id)["status"], till.payment(booking_id)["refunded_minor"]) == ("paid", 0)
     assert till.world.row(tables.bookings, booking_id)["payment_status"] == "paid"
@@ -234,17 +234,18 @@ def test_an_answer_that_comes_after_its_lease_was_lost_changes_nothing(till: Til
 
 
 def test_answers_of_every_kind_are_settled_together(till: Till, statements: list[str]) -> None:
-    made = [till.with_refund(amount) for amount in (100, 200, 300, 400, 500)]
-    claimed = {each.booking_id: each for each in till.claim()}
+    booking_ids = [till.with_refund(amount) for amount in (100, 200, 300, 400, 500)]
+    claimed = {refund.booking_id: refund for refund in till.claim()}
     answers = [
         RefundResult(claimed[booking_id], outcome, "re_1", "said")
-        for booking_id, outcome in zip(made, RefundOutcome, strict=True)
+        for booking_id, outcome in zip(booking_ids, RefundOutcome, strict=True)
     ]
     statements.clear()
     assert till.settle(*answers) == 5
     # Locked; settled, the organization and the booking of the event, the counters, written.
     assert len(statements) == 6 or till.world.database.is_sqlite
-    by_outcome = dict(zip(RefundOutcome, (till.refund(booking_id)["status"] for booking_id in made), strict=True))
+    statuses = [till.refund(booking_id)["status"] for booking_id in booking_ids]
+    by_outcome = dict(zip(RefundOutcome, statuses, strict=True))
     assert by_outcome == {
         RefundOutcome.REFUNDED: "succeeded",
         RefundOutcome.ACCEPTED: "sending",
@@ -252,8 +253,9 @@ def test_answers_of_every_kind_are_settled_together(till: Till, statements: list
         RefundOutcome.UNKNOWN: "sending",
         RefundOutcome.UNCLEAR: "needs_review",
     }
-    assert sorted(till.staff_mails()) == sorted([made[2], made[4]])
-    assert [(each["type"], each["data"]["object"]["id"]) for each in till.events()] == [("booking.refunded", made[0])]
+    assert sorted(till.staff_mails()) == sorted([booking_ids[2], booking_ids[4]])
+    (event,) = till.events()
+    assert (event["type"], event["data"]["object"]["id"]) == ("booking.refunded", booking_ids[0])
 
 
 def test_settling_nothing_is_nothing(till: Till) -> None:
@@ -264,15 +266,15 @@ def test_settling_nothing_is_nothing(till: Till) -> None:
 
 
 def test_without_a_gateway_what_is_owed_is_left_to_staff(till: Till) -> None:
-    made = [till.with_refund() for _ in range(3)]
+    booking_ids = [till.with_refund() for _ in range(3)]
     refer = lambda: due.refer_refunds(till.world, limit=2)  # noqa: E731
     assert [refer(), refer(), refer()] == [2, 1, 0]
-    for booking_id in made:
+    for booking_id in booking_ids:
         row = till.refund(booking_id)
         assert (row["status"], row["last_error"], row["first_sent_at"]) == ("needs_review", "no_gateway", None)
         assert till.staff_mail_kinds(booking_id) == ["staff_refund_review_mail"]
     payload = {"amount_minor": TOTAL, "currency": "NOK", "reason": "no_gateway"}
-    assert till.staff_mails() == dict.fromkeys(made, payload)
+    assert till.staff_mails() == dict.fromkeys(booking_ids, payload)
     noted = {kind: data["was_sent"] for kind, data in till.timeline() if "was_sent" in data}
     assert noted == {"refund_needs_review": False}
 

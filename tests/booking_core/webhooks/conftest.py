@@ -46,6 +46,6 @@ def hooks(new_hooks: Callable[..., Hooks]) -> Hooks:
 @pytest.fixture
 def counted(queue_database: Database) -> list[str]:
     """The text of every statement run from here on."""
-    seen: list[str] = []
-    queue_database.observer = seen.append
-    return seen
+    statements: list[str] = []
+    queue_database.observer = statements.append
+    return statements

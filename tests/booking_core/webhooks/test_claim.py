@@ -26,7 +26,7 @@ SECOND = 1_000_000
 
 def of(claimed: Iterable[ClaimedDelivery]) -> Counter[str]:
     """Count the claimed attempts of each endpoint."""
-    return Counter(each.endpoint_id for each in claimed)
+    return Counter(delivery.endpoint_id for delivery in claimed)
 
 
 # Claimed deliveries ----------------------------------------------------------------------------------------------
@@ -62,8 +62,8 @@ def test_a_delivery_under_way_is_found_by_its_attempt(hooks: Hooks) -> None:
     endpoint, caller = hooks.endpoint(events=1), hooks.world.caller()
     claimed = hooks.one()
     by_id, by_attempt = (
-        hooks.database.read(lambda tx, named=named: webhooks.get_delivery(tx, caller, endpoint, named))
-        for named in (claimed.delivery_id, claimed.attempt_id)
+        hooks.database.read(lambda tx, name=name: webhooks.get_delivery(tx, caller, endpoint, name))
+        for name in (claimed.delivery_id, claimed.attempt_id)
     )
     assert by_id == by_attempt
     assert (by_id["id"], by_id["status"], by_id["attempts"][0]["id"]) == (
@@ -169,9 +169,9 @@ def test_endpoints_that_time_out_share_the_slow_lane(hooks: Hooks) -> None:
     fast = [hooks.endpoint() for _ in range(2)]
     hooks.publish(times=3)
     claimed = hooks.claim(slow_free=3, free=20, per_endpoint=3)
-    assert of(claimed) == dict.fromkeys(fast, 3) | of(each for each in claimed if each.timed_out_before)
-    assert sum(each.timed_out_before for each in claimed) == 3
-    assert {each.endpoint_id for each in claimed if each.timed_out_before} < set(slow)
+    assert of(claimed) == dict.fromkeys(fast, 3) | of(delivery for delivery in claimed if delivery.timed_out_before)
+    assert sum(delivery.timed_out_before for delivery in claimed) == 3
+    assert {delivery.endpoint_id for delivery in claimed if delivery.timed_out_before} < set(slow)
     assert hooks.claim(slow_free=0, in_flight=of(claimed), per_endpoint=3) == []
 
 
@@ -201,7 +201,7 @@ def test_hanging_endpoints_do_not_delay_an_answering_endpoint(hooks: Hooks, cloc
 @pytest.mark.parametrize("transactions", [1, 3])
 def test_first_attempts_for_one_resource_go_out_one_by_one_in_order(hooks: Hooks, transactions: int) -> None:
     hooks.endpoint()
-    event_ids = [each for _ in range(transactions) for each in hooks.publish(CARD, times=4 // transactions)]
+    event_ids = [event_id for _ in range(transactions) for event_id in hooks.publish(CARD, times=4 // transactions)]
     sent = []
     for _ in event_ids:
         claimed = hooks.one()
@@ -218,7 +218,7 @@ def test_order_holds_nobody_up_but_the_same_resource_at_the_same_endpoint(hooks:
     second = hooks.endpoint()
     (later,) = hooks.publish(CARD)
     (other,) = hooks.publish()
-    assert {(each.event_id, each.endpoint_id == second) for each in hooks.claim()} == {
+    assert {(delivery.event_id, delivery.endpoint_id == second) for delivery in hooks.claim()} == {
         (later, True),
         (other, True),
         (other, False),
@@ -274,22 +274,22 @@ def test_an_endpoint_that_is_off_gets_tests_only(hooks: Hooks, status: str) -> N
 
 def test_no_delivery_is_handed_out_twice(hooks: Hooks, new_hooks: Callable[..., Hooks]) -> None:
     worlds = [hooks, new_hooks(), new_hooks()]
-    for each in worlds:
+    for tenant in worlds:
         for _ in range(4):
-            each.endpoint()
-        each.publish(times=25)
-    found: list[ClaimedDelivery] = []
+            tenant.endpoint()
+        tenant.publish(times=25)
+    deliveries: list[ClaimedDelivery] = []
 
     def work() -> None:
         misses = 0
-        while misses < 5 and len(found) <= 300:  # ends also if one is handed out twice
+        while misses < 5 and len(deliveries) <= 300:  # ends also if one is handed out twice
             claimed = hooks.claim(free=7, per_endpoint=3)
-            found.extend(claimed)
+            deliveries.extend(claimed)
             misses = 0 if claimed else misses + 1
 
     together(*[work] * 4)
-    assert len(found) == 300
-    assert len({each.delivery_id for each in found}) == 300
+    assert len(deliveries) == 300
+    assert len({delivery.delivery_id for delivery in deliveries}) == 300
 
 
 @pytest.mark.usefixtures("postgresql_only")
@@ -297,18 +297,18 @@ def test_a_claim_waits_for_no_other_transaction(hooks: Hooks, queue_url: str) ->
     endpoint, other = hooks.endpoint(events=1), hooks.endpoint()
     hooks.publish(times=3)
     queue_rows(hooks.world)
-    held = hooks.rows(other)[0]["id"]
+    locked_id = hooks.rows(other)[0]["id"]
     with (
         databases.rows_held(queue_url, "SELECT 1 FROM webhook_endpoints WHERE id = %s FOR NO KEY UPDATE", other),
         databases.rows_held(
             queue_url, "SELECT 1 FROM webhook_cursors WHERE endpoint_id = %s FOR NO KEY UPDATE", endpoint
         ),
-        databases.rows_held(queue_url, "SELECT 1 FROM deliveries WHERE id = %s FOR UPDATE", held),
+        databases.rows_held(queue_url, "SELECT 1 FROM deliveries WHERE id = %s FOR UPDATE", locked_id),
     ):
         claimed = hooks.claim()
-    assert {each.delivery_id for each in claimed} == {row["id"] for row in hooks.rows(other)} - {held}
+    assert {lease.delivery_id for lease in claimed} == {row["id"] for row in hooks.rows(other)} - {locked_id}
     assert hooks.cursor(endpoint)["last_claimed_at"] is None
-    assert {each.delivery_id for each in hooks.claim()} == {row["id"] for row in hooks.rows(endpoint)} | {held}
+    assert {lease.delivery_id for lease in hooks.claim()} == {row["id"] for row in hooks.rows(endpoint)} | {locked_id}
     assert hooks.cursor(endpoint)["last_claimed_at"] == hooks.world.clock()
 
 
@@ -369,7 +369,7 @@ def test_a_claim_that_was_held_up_takes_what_nobody_else_took(hooks: Hooks, clai
     hooks.endpoint()
     (event,) = hooks.publish()
     queue_rows(hooks.world)
-    assert [each.event_id for each in claimed_late(lambda: None)] == [event]
+    assert [delivery.event_id for delivery in claimed_late(lambda: None)] == [event]
 
 
 # Rows ahead of the claims -------------------------------------------------------------------------------------------
@@ -377,16 +377,16 @@ def test_a_claim_that_was_held_up_takes_what_nobody_else_took(hooks: Hooks, clai
 
 def test_rows_are_made_a_bounded_number_ahead(hooks: Hooks) -> None:
     hooks.endpoint(events=100)
-    made = [hooks.database.write(lambda tx: filling.fill(tx, ahead=8, window=6)) for _ in range(2)]
-    assert made == [12, 0], "no more while nine have not ended"
+    counts = [hooks.database.write(lambda tx: filling.fill(tx, ahead=8, window=6)) for _ in range(2)]
+    assert counts == [12, 0], "no more while nine have not ended"
     assert [row["event_sequence"] for row in hooks.rows()] == list(range(1, 13))
 
 
 def test_a_burst_reaches_every_endpoint_in_the_first_turn(hooks: Hooks, new_hooks: Callable[..., Hooks]) -> None:
     worlds = [hooks, *(new_hooks() for _ in range(7))]
-    endpoints = [each.endpoint() for each in worlds for _ in range(8)]
-    for each in worlds:
-        each.publish(times=40)
+    endpoints = [tenant.endpoint() for tenant in worlds for _ in range(8)]
+    for tenant in worlds:
+        tenant.publish(times=40)
     assert of(hooks.claim(free=64)) == dict.fromkeys(endpoints, 1)
 
 

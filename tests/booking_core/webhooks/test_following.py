@@ -73,17 +73,17 @@ def test_an_endpoint_passes_events_that_it_does_not_want_in_one_claim(hooks: Hoo
 def test_only_events_within_a_subscription_are_delivered(hooks: Hooks) -> None:
     hooks.publish()
     endpoint = hooks.endpoint()
-    (wanted,) = hooks.publish()
+    (first,) = hooks.publish()
     hooks.change(endpoint, event_types=[ISSUED])
     hooks.publish()
     (issued,) = hooks.publish(kind=ISSUED)
     hooks.change(endpoint, event_types=[ISSUED, REDEEMED])
     (again,) = hooks.publish()
-    assert [row["event_id"] for row in hooks.deliveries(endpoint)] == [wanted, issued, again]
-    assert [each.event_id for each in hooks.claim()] == [wanted, issued, again]
+    assert [row["event_id"] for row in hooks.deliveries(endpoint)] == [first, issued, again]
+    assert [delivery.event_id for delivery in hooks.claim()] == [first, issued, again]
     hooks.database.write(lambda tx: webhooks.purge_endpoints(tx, before=0, limit=1))
-    kept = [row["event_type"] for row in hooks.world.rows(tables.webhook_subscriptions)]
-    assert sorted(kept) == [ISSUED, REDEEMED], "the ended subscription was passed"
+    types = [row["event_type"] for row in hooks.world.rows(tables.webhook_subscriptions)]
+    assert sorted(types) == [ISSUED, REDEEMED], "the ended subscription was passed"
 
 
 def test_a_type_may_be_left_and_taken_again_without_an_event_between(hooks: Hooks) -> None:
@@ -114,7 +114,7 @@ def test_a_disabled_endpoint_misses_the_types_of_its_subscription(hooks: Hooks) 
     assert {row["event_id"]: row["status"] for row in hooks.deliveries(endpoint)} == {before: "failed", after: "failed"}
     assert recover(hooks, endpoint) == {"matched": 2}
     keep_up(hooks)
-    assert [each.event_id for each in hooks.claim()] == [before, after]
+    assert [delivery.event_id for delivery in hooks.claim()] == [before, after]
 
 
 def test_a_delivery_that_failed_in_flight_is_redelivered_at_once(hooks: Hooks) -> None:
@@ -123,8 +123,8 @@ def test_a_delivery_that_failed_in_flight_is_redelivered_at_once(hooks: Hooks) -
     in_flight, request = hooks.one(), DeliveryRedeliver(event_id=event)
     hooks.disable(endpoint)
     hooks.enable(endpoint)
-    shown = hooks.database.write(lambda tx: webhooks.redeliver(tx, caller, endpoint, request))
-    assert shown["status"] == "queued"
+    delivery = hooks.database.write(lambda tx: webhooks.redeliver(tx, caller, endpoint, request))
+    assert delivery["status"] == "queued"
     hooks.fail(in_flight)
     assert [(row["status"], row["attempt_count"]) for row in hooks.rows()] == [("queued", 0)]
     assert hooks.one().number == 2
@@ -136,7 +136,7 @@ def test_events_of_the_disabled_time_get_no_rows(hooks: Hooks) -> None:
     hooks.publish(times=2)
     hooks.enable(endpoint)
     (later,) = hooks.publish()
-    assert [each.event_id for each in hooks.claim()] == [later]
+    assert [delivery.event_id for delivery in hooks.claim()] == [later]
     assert len(hooks.rows()) == 1
     assert statuses(hooks, endpoint) == ["failed"] * 3 + ["queued"]
     assert hooks.world.examine() == []
@@ -171,7 +171,7 @@ def redeliver(tx: Tx, hooks: Hooks, endpoint: str, event_id: str) -> None:
 
 def find(tx: Tx, hooks: Hooks, endpoint: str, event_id: str) -> None:
     page = webhooks.find_deliveries(tx, hooks.world.caller(), PageRequest(), endpoint, event_id=event_id)
-    assert [each["event_id"] for each in page["data"]] == [event_id]
+    assert [delivery["event_id"] for delivery in page["data"]] == [event_id]
 
 
 @pytest.mark.parametrize("act", [redeliver, find])
@@ -183,9 +183,9 @@ def test_a_delivery_is_found_without_other_events_of_its_instant(
     event_id = hooks.world.rows(tables.events)[50]["id"]
 
     def counted(tx: Tx, *args: Any, **parameters: Any) -> list[Any]:
-        found = all_rows(tx, *args, **parameters)
-        read["rows"] += len(found)
-        return found
+        rows = all_rows(tx, *args, **parameters)
+        read["rows"] += len(rows)
+        return rows
 
     monkeypatch.setattr(Tx, "all", counted)
     hooks.database.write(lambda tx: act(tx, hooks, endpoint, event_id))
@@ -222,10 +222,10 @@ def test_what_a_long_outage_missed_is_shown_recovered_and_delivered(hooks: Hooks
     caller = hooks.world.caller()
 
     def page(status: DeliveryStatus | None) -> list[dict[str, object]]:
-        found = hooks.database.read(
+        page = hooks.database.read(
             lambda tx: webhooks.find_deliveries(tx, caller, PageRequest(order=Order.ASC), endpoint, status=status)
         )
-        data: list[dict[str, object]] = found["data"]
+        data: list[dict[str, object]] = page["data"]
         return data
 
     assert page(DeliveryStatus.QUEUED) == []
@@ -245,7 +245,7 @@ def test_what_a_long_outage_missed_is_shown_recovered_and_delivered(hooks: Hooks
     keep_up(hooks)
     assert len(hooks.rows(endpoint)) == recovering.QUEUED_MAX, "no more while these are queued"
     claimed = hooks.claim(free=50)
-    assert {each.delivery_id for each in claimed} <= set(queued)
+    assert {delivery.delivery_id for delivery in claimed} <= set(queued)
     hooks.succeed(*claimed)
     keep_up(hooks)
     assert len(hooks.rows(endpoint)) == recovering.QUEUED_MAX + 50
@@ -299,7 +299,7 @@ def test_a_recovery_queues_a_delivery_once(hooks: Hooks, monkeypatch: pytest.Mon
 
 def ids_of(hooks: Hooks, endpoint: str, recovery_id: str, **filters: Any) -> list[str]:
     """Return the ids that the list of a recovery's deliveries has, the oldest first, from pages of two."""
-    caller, found, cursor = hooks.world.caller(), [], None
+    caller, ids, cursor = hooks.world.caller(), [], None
     while True:
         page = PageRequest(2, Order.ASC, cursor)
         answer = hooks.database.read(
@@ -307,9 +307,9 @@ def ids_of(hooks: Hooks, endpoint: str, recovery_id: str, **filters: Any) -> lis
                 tx, caller, page, endpoint, recovery_id=recovery_id, **filters
             )
         )
-        found += [row["id"] for row in answer["data"]]
+        ids += [row["id"] for row in answer["data"]]
         if (cursor := answer["next_cursor"]) is None:
-            return found
+            return ids
 
 
 def test_the_log_is_filtered_by_the_last_recovery(hooks: Hooks) -> None:
@@ -400,11 +400,11 @@ def test_pages_of_the_log_have_each_event_once_in_order(
         for kind, order in product([None, ISSUED, REDEEMED, EventType.BOOKING_CREATED], Order):
             page, walked = {"next_cursor": None, "has_more": True}, []
             while page["has_more"]:
-                wanted = PageRequest(limit=2, order=order, starting_after=page["next_cursor"])
-                page = webhooks.find_deliveries(tx, caller, wanted, mixed, status=status, event_type=kind)
+                next_page = PageRequest(limit=2, order=order, starting_after=page["next_cursor"])
+                page = webhooks.find_deliveries(tx, caller, next_page, mixed, status=status, event_type=kind)
                 walked += [row["event_id"] for row in page["data"]]
-            asked = [row for row in everything if status in (None, row["status"]) and kind in (None, row["event_type"])]
-            assert walked == [row["event_id"] for row in (asked if order is Order.ASC else asked[::-1])], (kind, order)
+            rows = [row for row in everything if status in (None, row["status"]) and kind in (None, row["event_type"])]
+            assert walked == [row["event_id"] for row in (rows if order is Order.ASC else rows[::-1])], (kind, order)
 
 
 def test_a_delivery_has_one_id_before_and_after_it_has_a_row(hooks: Hooks) -> None:
@@ -412,9 +412,9 @@ def test_a_delivery_has_one_id_before_and_after_it_has_a_row(hooks: Hooks) -> No
     caller = hooks.world.caller()
     before = {row["id"]: row["event_id"] for row in hooks.deliveries()}
     for delivery_id in before:
-        found = hooks.database.read(lambda tx, one=delivery_id: webhooks.get_delivery(tx, caller, endpoint, one))
-        assert (found["id"], found["event_id"], found["status"]) == (delivery_id, before[delivery_id], "queued")
-    assert {each.delivery_id: each.event_id for each in hooks.claim()} == before
+        body = hooks.database.read(lambda tx, one=delivery_id: webhooks.get_delivery(tx, caller, endpoint, one))
+        assert (body["id"], body["event_id"], body["status"]) == (delivery_id, before[delivery_id], "queued")
+    assert {delivery.delivery_id: delivery.event_id for delivery in hooks.claim()} == before
 
 
 def test_events_that_an_endpoint_waits_for_are_not_purged(hooks: Hooks, clock: FixedClock) -> None:

@@ -18,7 +18,7 @@ def in_any_second(instants: list[int]) -> int:
     return max(sum(at <= other < at + SECOND for other in instants) for at in instants)
 
 
-def taken(hooks: Hooks, clock: FixedClock, *, until: int) -> list[int]:
+def instants_of_claims(hooks: Hooks, clock: FixedClock, *, until: int) -> list[int]:
     """Claim whenever something is due, in workers that change each time, and return the instants of the claims."""
     instants: list[int] = []
     while clock.at < until:
@@ -43,7 +43,7 @@ def test_claims_of_any_limit_fill_each_second_without_excess() -> None:
 @pytest.mark.parametrize("limit", [1, 15])
 def test_no_second_holds_more_than_the_limit(hooks: Hooks, clock: FixedClock, limit: int) -> None:
     hooks.endpoint(events=3 * limit, max_per_second=limit)
-    instants = taken(hooks, clock, until=clock.at + 10 * SECOND)
+    instants = instants_of_claims(hooks, clock, until=clock.at + 10 * SECOND)
     assert len(instants) == 3 * limit
     assert in_any_second(instants) <= limit
 
@@ -55,7 +55,7 @@ def test_retries_and_queued_rows_wait_like_first_attempts(hooks: Hooks, clock: F
     hooks.fail(hooks.one())
     assert hooks.claim() == []
     clock.advance(60 * SECOND)
-    instants = taken(hooks, clock, until=clock.at + 10 * SECOND)
+    instants = instants_of_claims(hooks, clock, until=clock.at + 10 * SECOND)
     assert [later - earlier for earlier, later in pairwise(instants)] == [1_050_000] * 2
 
 
@@ -72,8 +72,8 @@ def test_an_endpoint_that_waits_takes_no_place_of_others(hooks: Hooks) -> None:
     limited, other = hooks.endpoint(max_per_second=1), hooks.endpoint()
     hooks.publish(times=20)
     first = hooks.claim(free=8)
-    assert [each.endpoint_id for each in first].count(limited) == 1
-    assert {each.endpoint_id for each in hooks.claim(free=8)} == {other}
+    assert [delivery.endpoint_id for delivery in first].count(limited) == 1
+    assert {delivery.endpoint_id for delivery in hooks.claim(free=8)} == {other}
 
 
 def test_an_unlimited_endpoint_has_no_pause(hooks: Hooks) -> None:
@@ -99,5 +99,5 @@ def test_workers_at_one_instant_take_one_burst(hooks: Hooks) -> None:
     def work() -> int:
         return sum(len(hooks.claim()) for _ in range(5))
 
-    found = together(*[work] * 4)
-    assert sum(found) == 3
+    counts = together(*[work] * 4)
+    assert sum(counts) == 3

@@ -26,7 +26,7 @@ from booking_core.records.events.publish import _LOCK_SEQUENCES
 from booking_core.webhooks import claiming, filling, following, log, queue, recovering, store, upkeep
 from booking_core.webhooks.recovering import Recovery
 
-ORGANIZATIONS, DUE, DONE, MUCH = 1_200, 3, 10, 8_000
+ORGANIZATIONS, DUE, SUCCEEDED, MUCH = 1_200, 3, 10, 8_000
 SERVED, WAITING, BEHIND = 1_000_000, 3, 40
 """The cursor of every endpoint, the events after it, and the organizations whose log has them."""
 RECOVERY = "00000000-0000-7000-8000-0000000000ec"
@@ -65,8 +65,8 @@ def delivery(organization_id: str, endpoint_id: str, row_id: str, sequence: int,
 
 def event(organization_id: str, row_id: str, sequence: int) -> dict[str, Any]:
     about = {"type": "gift_card.redeemed", "resource_type": "gift_card", "resource_id": row_id, "body": "{}"}
-    own = {"organization_id": organization_id, "id": row_id, "sequence": sequence}
-    return own | about | {"occurrence": 0, "created_at": NOON}
+    keys = {"organization_id": organization_id, "id": row_id, "sequence": sequence}
+    return keys | about | {"occurrence": 0, "created_at": NOON}
 
 
 def fill_organizations(url: str, template: Organization, others: list[tuple[str, str]]) -> None:
@@ -95,20 +95,20 @@ def fill_organizations(url: str, template: Organization, others: list[tuple[str,
 @pytest.fixture(scope="module")
 def crowd(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hooks]:
     """An organization among a thousand, each with an endpoint, a log, and a few deliveries that are due."""
-    url, clock, made, sequences = new_database_url(backend), FixedClock(), ids(5), itertools.count(1)
+    url, clock, row_ids, sequences = new_database_url(backend), FixedClock(), ids(5), itertools.count(1)
     database = Database(url, clock=clock)
     hooks = Hooks(make_world(database, clock))
     first = hooks.endpoint()
-    others = [(next(made), next(made)) for _ in range(ORGANIZATIONS)]
+    others = [(next(row_ids), next(row_ids)) for _ in range(ORGANIZATIONS)]
     fill_organizations(url, hooks.world.organization, others)
     every, log = [(hooks.world.org, first), *others], []
     for organization_id, endpoint_id in every:
-        done = DONE if endpoint_id != first else MUCH
-        log += [delivery(organization_id, endpoint_id, next(made), next(sequences)) for _ in range(done)]
-        log += [delivery(organization_id, endpoint_id, next(made), next(sequences), **QUEUED) for _ in range(DUE)]
+        succeeded = SUCCEEDED if endpoint_id != first else MUCH
+        log += [delivery(organization_id, endpoint_id, next(row_ids), next(sequences)) for _ in range(succeeded)]
+        log += [delivery(organization_id, endpoint_id, next(row_ids), next(sequences), **QUEUED) for _ in range(DUE)]
     databases.fill(url, tables.deliveries, log)
     events = [event(row["organization_id"], row["id"], row["event_sequence"]) for row in log]
-    events += [event(o, next(made), SERVED + number) for o, _ in every for number in range(1, WAITING + 1)]
+    events += [event(o, next(row_ids), SERVED + number) for o, _ in every for number in range(1, WAITING + 1)]
     databases.fill(url, tables.events, events)
     behind = ", ".join(f"'{organization_id}'" for organization_id, _ in every[: BEHIND + 1])
     databases.run(
@@ -118,7 +118,7 @@ def crowd(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hook
     )
     sent = {"number": 1, "trigger": "scheduled", "started_at": NOON}
     attempts = (
-        sent | {"organization_id": row["organization_id"], "id": next(made), "delivery_id": row["id"]}
+        sent | {"organization_id": row["organization_id"], "id": next(row_ids), "delivery_id": row["id"]}
         for row in log
         if row["status"] == "succeeded"
     )
@@ -130,19 +130,19 @@ def crowd(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hook
 
 def check(tx: Tx, statement: Statement, **parameters: Any) -> None:
     """Check that no table is read whole: on SQLite a scan is one along an index, with a bound."""
-    shown = plan_of(tx, statement, **parameters)
-    assert "Seq Scan" not in shown, shown
-    assert re.findall(r"SCAN \w+$", without_our_own(shown), re.MULTILINE) == [], shown
+    plan = plan_of(tx, statement, **parameters)
+    assert "Seq Scan" not in plan, plan
+    assert re.findall(r"SCAN \w+$", without_our_own(plan), re.MULTILINE) == [], plan
 
 
-def without_our_own(shown: str) -> str:
+def without_our_own(plan: str) -> str:
     """Return the plan without scans of the statement's own intermediate results."""
-    made = (
+    our_tables = (
         "clock|busy|waiting|behind|l|w|b|r|f|k|room|due|fair|in_lanes|picked|served|d|first_attempts"
         "|keys|delivered|scans|types|page|scan|purged|queued|settle|attempt_result|endpoint_health|lease|paced"
         "|move_cursor|value|json_each"
     )
-    return re.sub(rf"SCAN (?:{made})(?:\s.*)?$", "", shown, flags=re.MULTILINE)
+    return re.sub(rf"SCAN (?:{our_tables})(?:\s.*)?$", "", plan, flags=re.MULTILINE)
 
 
 KEYS = ("organization_id", "endpoint_id", "id")
@@ -150,19 +150,19 @@ KEYS = ("organization_id", "endpoint_id", "id")
 
 def parts(endpoint: dict[str, Any]) -> str:
     """Return the parameter of the next events: the part of the log after the cursor of an endpoint."""
-    own = {name: endpoint[name] for name in KEYS[:2]}
-    return as_json([own | {"after": SERVED, "until": SERVED + filling.WINDOW}])
+    keys = {name: endpoint[name] for name in KEYS[:2]}
+    return as_json([keys | {"after": SERVED, "until": SERVED + filling.WINDOW}])
 
 
 @pytest.mark.exhaustive(but="postgresql")
 def test_no_statement_of_deliveries_reads_a_whole_table(crowd: Hooks) -> None:
     some = crowd.rows()[-1]
-    keys, own = as_json([{name: some[name] for name in KEYS}]), {name: some[name] for name in KEYS[:2]}
+    keys, key = as_json([{name: some[name] for name in KEYS}]), {name: some[name] for name in KEYS[:2]}
     purged = as_json([{name: some[name] for name in ("organization_id", "id")}])
     with crowd.database.writing() as tx:
-        check(tx, filling.NEXT_EVENTS, parts=parts(own))
+        check(tx, filling.NEXT_EVENTS, parts=parts(key))
         check(tx, claiming.CLAIM, **CLAIM, now=NOON)
-        check(tx, claiming.SECRETS, endpoints=as_json([own]))
+        check(tx, claiming.SECRETS, endpoints=as_json([key]))
         check(tx, queue.EXPIRED, limit=500, now=NOON)
         check(tx, queue.PARK, **{name: some[name] for name in KEYS}, wait=1, lost_leases=3, now=NOON)
         for statement in (*queue.LOCK_ENDPOINTS, *queue.LOCK_DELIVERIES):
@@ -172,19 +172,19 @@ def test_no_statement_of_deliveries_reads_a_whole_table(crowd: Hooks) -> None:
         check(tx, upkeep._DELETE_DELIVERIES, purged=purged)
         check(tx, upkeep._DELETE_ENDPOINTS, before=NOON, limit=100)
         for statement in following.DISABLE:
-            check(tx, statement, **own, at=NOON)
-        check(tx, following.FAIL_QUEUED, **own, reason="endpoint_disabled", at=NOON, limit=10)
+            check(tx, statement, **key, at=NOON)
+        check(tx, following.FAIL_QUEUED, **key, reason="endpoint_disabled", at=NOON, limit=10)
         for statement in following.END:
-            check(tx, statement, **own, event_type="ping", last=1)
+            check(tx, statement, **key, event_type="ping", last=1)
         for statement in following.FORGET[:3]:  # recoveries are few
-            check(tx, statement, **own)
+            check(tx, statement, **key)
         check(tx, upkeep.GIVEN_UP, limit=100)
-        check(tx, recovering.WAITING, **own, limit=100)
-        check(tx, log.STRETCHES, **own)
-        check(tx, store.GET_DELIVERY, **own, id=some["id"])
-        check(tx, log.EVENTS_OF, organization_id=own["organization_id"], first_id=some["id"], last_id=some["id"])
-        check(tx, store.LOCK_DELIVERY, **own, id=some["id"])
-        numbers = {"organization_id": own["organization_id"], "last_booking_number": 1, "last_event_sequence": 2}
+        check(tx, recovering.WAITING, **key, limit=100)
+        check(tx, log.STRETCHES, **key)
+        check(tx, store.GET_DELIVERY, **key, id=some["id"])
+        check(tx, log.EVENTS_OF, organization_id=key["organization_id"], first_id=some["id"], last_id=some["id"])
+        check(tx, store.LOCK_DELIVERY, **key, id=some["id"])
+        numbers = {"organization_id": key["organization_id"], "last_booking_number": 1, "last_event_sequence": 2}
         check(tx, _LOCK_SEQUENCES, wanted=as_json([numbers]))
 
 
@@ -246,13 +246,13 @@ def the_endpoint(hooks: Hooks) -> str:
 def backlog(request: pytest.FixtureRequest, backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hooks]:
     """An endpoint with tens of thousands of deliveries that are due, and as many that are done. The planner has their
     statistics, or has not, as after a sudden rush."""
-    url, clock, made = new_database_url(backend), FixedClock(), ids(6)
+    url, clock, row_ids = new_database_url(backend), FixedClock(), ids(6)
     database = Database(url, clock=clock)
     hooks = Hooks(make_world(database, clock))
     endpoint = hooks.endpoint()
     states: list[dict[str, Any]] = [{}, QUEUED]
     log = (
-        delivery(hooks.world.org, endpoint, next(made), sequence, **states[sequence % 2], recovery_id=RECOVERY)
+        delivery(hooks.world.org, endpoint, next(row_ids), sequence, **states[sequence % 2], recovery_id=RECOVERY)
         for sequence in range(1, 2 * BACKLOG)
     )
     databases.fill(url, tables.deliveries, log)

@@ -26,7 +26,7 @@ def purge_endpoints(hooks: Hooks, *, before: int, limit: int = 1000) -> int:
     return hooks.database.write(lambda tx: webhooks.purge_endpoints(tx, before=before, limit=limit))
 
 
-def left(hooks: Hooks) -> set[Any]:
+def sequences(hooks: Hooks) -> set[Any]:
     return {row["event_sequence"] for row in hooks.deliveries()}
 
 
@@ -40,7 +40,7 @@ def test_what_ended_before_is_removed_with_its_attempts(hooks: Hooks, clock: Fix
     hooks.succeed(*hooks.claim())
     assert len(hooks.attempts()) == 4
     assert purge(hooks, before=clock()) == 2
-    assert left(hooks) == {2}
+    assert sequences(hooks) == {2}
     assert len(hooks.attempts()) == 2
 
 

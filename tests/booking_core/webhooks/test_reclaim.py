@@ -53,21 +53,21 @@ def test_the_third_lease_lost_in_a_row_counts_as_a_failed_attempt(hooks: Hooks, 
     assert (row["next_attempt_at"], row["last_error"]) == (clock() + 60 * SECOND, None)
     assert hooks.claim() == []
     # It is not the receiver's fault.
-    seen = hooks.row(endpoint)
-    assert (seen["status"], seen["consecutive_failures"]) == ("enabled", 50)
+    state = hooks.row(endpoint)
+    assert (state["status"], state["consecutive_failures"]) == ("enabled", 50)
 
 
 def test_a_delivery_that_kills_every_worker_dies_alone(hooks: Hooks, clock: FixedClock) -> None:
     poisoned, sound = hooks.endpoint(), hooks.endpoint()
     hooks.publish()
-    taken = 0
+    attempts = 0
     while due := hooks.next_due_at():
         clock.at = max(clock(), due)
         hooks.rescue()
         claimed = hooks.claim()
-        hooks.succeed(*(each for each in claimed if each.endpoint_id == sound))
-        taken += any(each.endpoint_id == poisoned for each in claimed)
-    assert taken == 18
+        hooks.succeed(*(delivery for delivery in claimed if delivery.endpoint_id == sound))
+        attempts += any(delivery.endpoint_id == poisoned for delivery in claimed)
+    assert attempts == 18
     assert [row["status"] for row in hooks.deliveries(sound)] == ["succeeded"]
     (row,) = hooks.deliveries(poisoned)
     assert (row["status"], row["failure_reason"], row["attempt_count"]) == ("dead", "attempts_exhausted", 6)
@@ -125,8 +125,8 @@ def test_a_delivery_that_another_transaction_holds_is_left_for_the_next_time(
     queue_rows(hooks.world)
     hooks.claim(lease_s=30)
     clock.advance(HOUR)
-    held = hooks.deliveries()[0]["id"]
-    with databases.rows_held(queue_url, "SELECT 1 FROM deliveries WHERE id = %s FOR UPDATE", held):
+    locked_id = hooks.deliveries()[0]["id"]
+    with databases.rows_held(queue_url, "SELECT 1 FROM deliveries WHERE id = %s FOR UPDATE", locked_id):
         assert hooks.rescue() == 1
     assert hooks.rescue() == 1
 
@@ -155,9 +155,9 @@ def test_leases_of_every_organization_are_reclaimed_together(
     hooks: Hooks, new_hooks: Callable[..., Hooks], clock: FixedClock, counted: list[str]
 ) -> None:
     worlds = [hooks, new_hooks(), new_hooks()]
-    for each in worlds:
-        each.endpoint()
-        each.publish(times=5)
+    for tenant in worlds:
+        tenant.endpoint()
+        tenant.publish(times=5)
     assert len(hooks.claim(lease_s=30)) == 15
     clock.advance(HOUR)
     counted.clear()

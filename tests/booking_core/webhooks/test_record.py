@@ -29,7 +29,7 @@ def test_a_success_ends_the_delivery(hooks: Hooks, clock: FixedClock) -> None:
     claimed = hooks.one()
     clock.advance(SECOND)
     hooks.record(hooks.result(claimed, status=204, duration_ms=84, response_excerpt="fine"))
-    now, row, (attempt,), seen = clock(), hooks.delivery(), hooks.attempts(), hooks.row(endpoint)
+    now, row, (attempt,), state = clock(), hooks.delivery(), hooks.attempts(), hooks.row(endpoint)
     assert row == row | {
         "status": "succeeded",
         "failure_reason": None,
@@ -44,8 +44,8 @@ def test_a_success_ends_the_delivery(hooks: Hooks, clock: FixedClock) -> None:
     }
     logged = {"started_at": now, "duration_ms": 84, "response_status": 204, "response_excerpt": "fine", "error": None}
     assert attempt == attempt | logged
-    assert (seen["consecutive_failures"], seen["warned_hours"], bool(seen["last_timed_out"])) == (0, 0, False)
-    assert (seen["last_success_at"], seen["last_failure_at"]) == (now, None)
+    assert (state["consecutive_failures"], state["warned_hours"], bool(state["last_timed_out"])) == (0, 0, False)
+    assert (state["last_success_at"], state["last_failure_at"]) == (now, None)
     assert hooks.world.rows(tables.effects) == []
 
 
@@ -55,12 +55,12 @@ def test_a_failure_queues_the_next_attempt(hooks: Hooks, clock: FixedClock, erro
     claimed = hooks.one()
     clock.advance(10 * SECOND)  # the wait counts from the failure
     hooks.fail(claimed, error=error)
-    row, (attempt,), seen = hooks.delivery(), hooks.attempts(), hooks.row(endpoint)
+    row, (attempt,), state = hooks.delivery(), hooks.attempts(), hooks.row(endpoint)
     assert (row["status"], row["attempt_count"], row["next_attempt_at"]) == ("queued", 1, clock() + MINUTE)
     assert (row["last_error"], row["lease_token"], row["completed_at"]) == (error.value, None, None)
     assert attempt["error"] == error.value
-    assert (seen["consecutive_failures"], seen["last_failure_at"]) == (1, clock())
-    assert bool(seen["last_timed_out"]) == (error is AttemptError.TIMEOUT)
+    assert (state["consecutive_failures"], state["last_failure_at"]) == (1, clock())
+    assert bool(state["last_timed_out"]) == (error is AttemptError.TIMEOUT)
 
 
 def test_waits_are_a_setting(hooks: Hooks, clock: FixedClock) -> None:
@@ -92,8 +92,8 @@ def test_a_dead_delivery_is_announced_to_the_other_endpoints(hooks: Hooks) -> No
     assert (published["type"], published["resource_type"], published["resource_id"]) == (DEAD, "webhook", failing)
     assert envelope["data"]["object"]["id"] == failing
     assert envelope["data"]["object"]["consecutive_failures"] == 6
-    named = {"delivery_id": dead["id"], "event_id": event, "event_type": "gift_card.redeemed"}
-    assert envelope["data"] == {"object": envelope["data"]["object"], **named}
+    identifiers = {"delivery_id": dead["id"], "event_id": event, "event_type": "gift_card.redeemed"}
+    assert envelope["data"] == {"object": envelope["data"]["object"], **identifiers}
     assert [row["endpoint_id"] for row in hooks.deliveries() if row["event_type"] == DEAD] == [watching]
 
 
@@ -139,7 +139,7 @@ def test_an_endpoint_is_switched_off_at_72_hours_and_six_failures(
 def test_an_endpoint_that_is_switched_off_gives_up_what_is_queued(hooks: Hooks, clock: FixedClock) -> None:
     endpoint, other = failing(hooks, 6, 72, last_success_at=None), hooks.endpoint()
     hooks.publish(times=4)
-    first = next(each for each in hooks.claim() if each.endpoint_id == endpoint)
+    first = next(delivery for delivery in hooks.claim() if delivery.endpoint_id == endpoint)
     hooks.fail(first)
     now, row = clock(), hooks.row(endpoint)
     assert row == row | {
@@ -157,7 +157,7 @@ def test_an_endpoint_that_is_switched_off_gives_up_what_is_queued(hooks: Hooks, 
     hooks.publish()
     assert [row["failure_reason"] for row in hooks.deliveries(endpoint)] == ["endpoint_disabled"] * 6
     clock.advance(100 * HOUR)
-    assert {each.endpoint_id for each in hooks.claim()} <= {other}
+    assert {delivery.endpoint_id for delivery in hooks.claim()} <= {other}
 
 
 def test_the_last_attempt_leaves_a_delivery_dead_and_not_failed(hooks: Hooks) -> None:
@@ -186,13 +186,13 @@ def test_the_switching_off_is_announced_to_the_others_and_mailed_to_staff(hooks:
 def test_an_hour_of_failures_is_announced_once_until_a_success(hooks: Hooks) -> None:
     endpoint, watching = failing(hooks, 7, 0.9), hooks.endpoint(EventType.WEBHOOK_FAILING)
     hooks.fail(hooks.one())
-    since, told = hooks.row(endpoint)["created_at"], []
+    since, counts = hooks.row(endpoint)["created_at"], []
     for minutes in (7, 60, 60):
         hooks.world.clock.advance(minutes * MINUTE)
         hooks.publish()
-        hooks.fail(*(each for each in hooks.claim(free=9) if each.endpoint_id == endpoint))
-        told.append(hooks.event_types().count("webhook.failing"))
-    assert told == [1, 1, 1]
+        hooks.fail(*(delivery for delivery in hooks.claim(free=9) if delivery.endpoint_id == endpoint))
+        counts.append(hooks.event_types().count("webhook.failing"))
+    assert counts == [1, 1, 1]
     (event,) = (
         orjson.loads(row["body"]) for row in hooks.world.rows(tables.events) if row["type"] == "webhook.failing"
     )
@@ -202,7 +202,7 @@ def test_an_hour_of_failures_is_announced_once_until_a_success(hooks: Hooks) -> 
     assert hooks.world.rows(tables.effects) == [], "staff is mailed after a day"
     assert [row["endpoint_id"] for row in hooks.deliveries() if row["event_type"] == "webhook.failing"] == [watching]
     hooks.publish()
-    hooks.succeed(*(each for each in hooks.claim(free=9) if each.endpoint_id == endpoint))
+    hooks.succeed(*(delivery for delivery in hooks.claim(free=9) if delivery.endpoint_id == endpoint))
     assert hooks.row(endpoint)["warned_hours"] == 0
     assert hooks.world.examine() == []
 
@@ -261,10 +261,10 @@ def test_a_success_is_recorded_though_the_endpoint_was_switched_off_meanwhile(ho
     hooks.succeed(claimed)
     row = hooks.world.row(tables.deliveries, claimed.delivery_id)
     assert (row["status"], row["failure_reason"], row["attempt_count"]) == ("succeeded", None, 1)
-    (other,) = [each for each in hooks.deliveries() if each["id"] != claimed.delivery_id]
+    (other,) = [delivery for delivery in hooks.deliveries() if delivery["id"] != claimed.delivery_id]
     assert (other["status"], other["failure_reason"]) == ("failed", "endpoint_disabled")
-    seen = hooks.row(endpoint)
-    assert (seen["status"], seen["consecutive_failures"]) == ("disabled", 0)
+    state = hooks.row(endpoint)
+    assert (state["status"], state["consecutive_failures"]) == ("disabled", 0)
 
 
 def test_a_failure_leaves_it_given_up(hooks: Hooks) -> None:
@@ -294,9 +294,9 @@ def test_switched_on_again_it_starts_anew_and_may_be_switched_off_again(hooks: H
     hooks.fail(hooks.one())
     clock.advance(HOUR)
     hooks.enable(endpoint)
-    seen = hooks.row(endpoint)
-    assert (seen["status"], seen["consecutive_failures"], seen["warned_hours"]) == ("enabled", 0, 0)
-    assert (seen["enabled_at"], seen["disabled_at"], seen["disabled_reason"]) == (clock(), None, None)
+    state = hooks.row(endpoint)
+    assert (state["status"], state["consecutive_failures"], state["warned_hours"]) == ("enabled", 0, 0)
+    assert (state["enabled_at"], state["disabled_at"], state["disabled_reason"]) == (clock(), None, None)
     assert hooks.delivery(hooks.deliveries(endpoint)[0]["id"])["status"] == "failed"
     clock.advance(71 * HOUR)
     hooks.world.change(tables.webhook_endpoints, endpoint, consecutive_failures=60)
@@ -343,8 +343,8 @@ def test_a_retry_is_one_more_attempt(hooks: Hooks) -> None:
     endpoint = hooks.endpoint(events=1)
     hooks.fail_until_dead()
     dead = hooks.delivery()
-    shown = hooks.retry(endpoint, dead["id"])
-    assert (shown["status"], shown["failure_reason"], shown["max_attempts"]) == ("queued", None, 7)
+    delivery = hooks.retry(endpoint, dead["id"])
+    assert (delivery["status"], delivery["failure_reason"], delivery["max_attempts"]) == ("queued", None, 7)
     claimed = hooks.one()
     assert (claimed.trigger, claimed.number) == ("manual", 7)
     hooks.fail(claimed)
@@ -385,9 +385,9 @@ def test_a_worker_that_was_stopped_changes_nothing_that_another_has_settled(hook
     assert hooks.rescue() == 1
     again = hooks.one()
     hooks.succeed(again)
-    settled, seen = hooks.delivery(), hooks.row(endpoint)
+    settled, state = hooks.delivery(), hooks.row(endpoint)
     hooks.fail(stopped, error=AttemptError.TIMEOUT)
-    assert (hooks.delivery(), hooks.row(endpoint)) == (settled, seen)
+    assert (hooks.delivery(), hooks.row(endpoint)) == (settled, state)
     first, second = hooks.attempts()
     assert (first["id"], first["error"]) == (stopped.attempt_id, "timeout")
     assert (second["id"], second["error"]) == (again.attempt_id, None)
@@ -411,19 +411,19 @@ def no_second_try(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_second_try")
 def test_workers_that_settle_at_once_lose_no_failure(hooks: Hooks, new_hooks: Callable[..., Hooks]) -> None:
     other = new_hooks()
-    endpoints = [(each, each.endpoint()) for each in (hooks, other, hooks, other)]
-    for each in (hooks, other):
-        each.publish(times=40)
-        queue_rows(each.world)
+    endpoints = [(tenant, tenant.endpoint()) for tenant in (hooks, other, hooks, other)]
+    for tenant in (hooks, other):
+        tenant.publish(times=40)
+        queue_rows(tenant.world)
     claimed = hooks.claim(free=1000)
     assert len(claimed) == 160
 
-    def work(mine: int) -> None:
-        for start in range(mine, 160, 16):
+    def work(number: int) -> None:
+        for start in range(number, 160, 16):
             hooks.fail(*claimed[start : start + 16 : 4])
 
-    together(*(partial(work, mine) for mine in range(4)))
-    assert [each.row(endpoint)["consecutive_failures"] for each, endpoint in endpoints] == [40] * 4
+    together(*(partial(work, number) for number in range(4)))
+    assert [tenant.row(endpoint)["consecutive_failures"] for tenant, endpoint in endpoints] == [40] * 4
 
 
 @pytest.mark.usefixtures("no_second_try")
@@ -454,7 +454,7 @@ def test_settling_costs_the_same_statements_for_any_number(hooks: Hooks, counted
     claimed = hooks.claim(free=200)
     assert len(claimed) == 2 * attempts
     counted.clear()
-    hooks.record(*(hooks.result(each, AttemptError.TIMEOUT if i % 2 else None) for i, each in enumerate(claimed)))
+    hooks.record(*(hooks.result(attempt, AttemptError.TIMEOUT if i % 2 else None) for i, attempt in enumerate(claimed)))
     # Three read endpoints, deliveries and organizations. SQLite changes one table with a statement.
     assert len(counted) == (6 if hooks.database.is_sqlite else 4)
 
@@ -464,23 +464,23 @@ def test_switching_off_costs_the_same_whatever_waits(
     hooks: Hooks, new_hooks: Callable[..., Hooks], counted: list[str], waiting: int
 ) -> None:
     worlds = [hooks, new_hooks(), new_hooks()]
-    for each in worlds:
+    for tenant in worlds:
         for _ in range(3):
-            each.endpoint(REDEEMED, OFF, DEAD, consecutive_failures=5)
-        each.endpoint(ISSUED, OFF, DEAD)
+            tenant.endpoint(REDEEMED, OFF, DEAD, consecutive_failures=5)
+        tenant.endpoint(ISSUED, OFF, DEAD)
     hooks.world.clock.advance(80 * HOUR)
-    for each in worlds:
-        each.publish(times=waiting)
-        queue_rows(each.world)
-        each.world.change(tables.deliveries, each.deliveries()[0]["id"], attempt_count=5)
+    for tenant in worlds:
+        tenant.publish(times=waiting)
+        queue_rows(tenant.world)
+        tenant.world.change(tables.deliveries, tenant.deliveries()[0]["id"], attempt_count=5)
     claimed = hooks.claim(free=36)
     counted.clear()
     hooks.fail(*claimed)
     # Six for each of nine endpoints: its locked cursor, the periods of its subscriptions, and its queued rows.
     assert len(counted) == 9 * 6 + (9 if hooks.database.is_sqlite else 6)
-    for each in worlds:
-        assert each.event_types()[waiting:] == ["webhook.delivery_dead", *["webhook.auto_disabled"] * 3]
-        assert {row["status"] for row in each.deliveries() if row["event_type"] == REDEEMED} == {"failed", "dead"}
+    for tenant in worlds:
+        assert tenant.event_types()[waiting:] == ["webhook.delivery_dead", *["webhook.auto_disabled"] * 3]
+        assert {row["status"] for row in tenant.deliveries() if row["event_type"] == REDEEMED} == {"failed", "dead"}
 
 
 def test_nothing_to_settle_costs_nothing(hooks: Hooks, counted: list[str]) -> None:
@@ -505,8 +505,8 @@ def test_a_dead_delivery_is_logged_once_by_its_ids(hooks: Hooks, caplog: pytest.
 def test_counts_by_endpoint_and_state_include_deliveries_without_rows(hooks: Hooks, clock: FixedClock) -> None:
     def counts(since: int) -> dict[str, dict[str, int]]:
         caller = hooks.world.caller()
-        found = hooks.database.read(lambda tx: webhooks.count_deliveries(tx, caller, since=since))
-        return {each["id"]: {state: number for state, number in each["deliveries"].items() if number} for each in found}
+        rows = hooks.database.read(lambda tx: webhooks.count_deliveries(tx, caller, since=since))
+        return {row["id"]: {state: number for state, number in row["deliveries"].items() if number} for row in rows}
 
     dead, disabled = hooks.endpoint(REDEEMED), hooks.endpoint(ISSUED)
     assert counts(0) == {dead: {}, disabled: {}}

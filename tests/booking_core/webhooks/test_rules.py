@@ -111,7 +111,7 @@ def test_webhooks_go_to_port_443_or_one_from_1024(scheme: str) -> None:
     for port in set(REFUSED_PORTS) - ({80} if scheme == "http" else set()):
         with pytest.raises(Unprocessable) as refused:
             check_port(f"{scheme}://receiver.example:{port}/hook")
-        assert [(each.field, each.reason) for each in refused.value.details] == [("url", "port_not_allowed")]
+        assert [(detail.field, detail.reason) for detail in refused.value.details] == [("url", "port_not_allowed")]
 
 
 @pytest.mark.parametrize(
@@ -200,11 +200,11 @@ def test_a_delivery_that_starts_over_waits_like_a_new_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"),
+    ("text", "excerpt"),
     [(None, None), ("", ""), ("a" * 2000, "a" * 1024), ("a\0b", "ab"), ("a\ud800b", "a?b"), ("ø" * 1025, "ø" * 1024)],
 )
-def test_an_excerpt_holds_nothing_that_a_database_could_not(text: str | None, kept: str | None) -> None:
-    assert rules.excerpt(text) == kept
+def test_an_excerpt_holds_nothing_that_a_database_could_not(text: str | None, excerpt: str | None) -> None:
+    assert rules.excerpt(text) == excerpt
 
 
 def test_a_delivery_has_the_same_id_in_every_release() -> None:

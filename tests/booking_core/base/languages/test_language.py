@@ -48,14 +48,14 @@ def test_the_first_language_with_a_catalogue_is_chosen(tags: tuple[str | None, .
     ],
 )
 def test_times_and_money_are_written_as_in_the_language(tag: str, code: str, span: str, money: str) -> None:
-    found = language(tag)
-    assert found.code == code
-    assert " ".join(found.span(OSLO, AT, AT + 2 * HOUR).split()) == span
-    assert " ".join(found.money(123450, "NOK").split()) == money
+    wording = language(tag)
+    assert wording.code == code
+    assert " ".join(wording.span(OSLO, AT, AT + 2 * HOUR).split()) == span
+    assert " ".join(wording.money(123450, "NOK").split()) == money
 
 
 @pytest.mark.parametrize(
-    ("tag", "amount_minor", "currency", "shown"),
+    ("tag", "amount_minor", "currency", "text"),
     [
         ("de", 8900, "EUR", "89,00 €"),
         ("en", 8900, "EUR", "€89.00"),
@@ -68,14 +68,14 @@ def test_times_and_money_are_written_as_in_the_language(tag: str, code: str, spa
     ],
 )
 def test_an_amount_has_the_decimals_of_its_currency_and_an_unambiguous_symbol(
-    tag: str, amount_minor: int, currency: str, shown: str
+    tag: str, amount_minor: int, currency: str, text: str
 ) -> None:
-    assert " ".join(language(tag).money(amount_minor, currency).split()) == shown
+    assert " ".join(language(tag).money(amount_minor, currency).split()) == text
 
 
 def test_a_count_has_its_plural() -> None:
-    shown = [language("it").ngettext("%(count)d seat left", "%(count)d seats left", n) for n in (1, 2)]
-    assert shown == ["1 posto libero", "2 posti liberi"]
+    sentences = [language("it").ngettext("%(count)d seat left", "%(count)d seats left", n) for n in (1, 2)]
+    assert sentences == ["1 posto libero", "2 posti liberi"]
 
 
 def test_values_are_escaped_in_html_and_the_message_is_not() -> None:
@@ -102,7 +102,7 @@ each_catalogue = pytest.mark.parametrize("code", sorted(CATALOGUES))
 @pytest.fixture(scope="module")
 def of_the_code() -> set[Any]:
     """Return the ids of the messages of the code."""
-    return {each.id for each in collect() if each.id}
+    return {message.id for message in collect() if message.id}
 
 
 def texts(message: Message) -> tuple[str, ...]:
@@ -110,14 +110,14 @@ def texts(message: Message) -> tuple[str, ...]:
 
 
 def translated(code: str) -> list[Message]:
-    return [each for each in CATALOGUES[code] if each.id]
+    return [message for message in CATALOGUES[code] if message.id]
 
 
 def translations(code: str) -> Iterator[tuple[str, str]]:
     """Yield each text of the code, in its plural if it has one, and each of its translations."""
-    for each in translated(code):
-        source = each.id[-1] if isinstance(each.id, tuple) else each.id
-        yield from ((source, text) for text in texts(each))
+    for message in translated(code):
+        source = message.id[-1] if isinstance(message.id, tuple) else message.id
+        yield from ((source, text) for text in texts(message))
 
 
 def test_there_is_a_catalogue_for_each_language_but_that_of_the_code(of_the_code: set[Any]) -> None:
@@ -128,9 +128,9 @@ def test_there_is_a_catalogue_for_each_language_but_that_of_the_code(of_the_code
 @each_catalogue
 def test_each_message_of_the_code_is_translated_and_no_other(code: str, of_the_code: set[Any]) -> None:
     """`make messages` adds new messages to the catalogues."""
-    found = {each.id for each in translated(code)}
-    assert found == of_the_code
-    assert [each.id for each in translated(code) if not all(texts(each)) or each.fuzzy] == []
+    messages = {message.id for message in translated(code)}
+    assert messages == of_the_code
+    assert [message.id for message in translated(code) if not all(texts(message)) or message.fuzzy] == []
 
 
 @each_catalogue

@@ -47,16 +47,16 @@ class Shop:
         return booking_id
 
     def record_intent(self, booking_id: str, intent_id: str | None = None) -> None:
-        named = intent_id or f"pi_{booking_id}"
-        self.ops.act(lambda tx, actor: checkouts.record_intent(tx, actor, booking_id, named, "secret"))
+        intent = intent_id or f"pi_{booking_id}"
+        self.ops.act(lambda tx, actor: checkouts.record_intent(tx, actor, booking_id, intent, "secret"))
 
     def say(self, update: checkouts.StripeUpdate) -> Applied:
         return applied(self.world.database, self.world, update)
 
     def intent(self, booking_id: str, state: IntentState = IntentState.SUCCEEDED, **over: Any) -> IntentUpdate:
-        own = {"intent_id": f"pi_{booking_id}", "received_minor": TOTAL, "currency": "NOK"}
-        named = {"organization_id": self.world.org, "booking_id": booking_id}
-        return IntentUpdate(**(own | named | {"state": state} | over))
+        payment = {"intent_id": f"pi_{booking_id}", "received_minor": TOTAL, "currency": "NOK"}
+        ids = {"organization_id": self.world.org, "booking_id": booking_id}
+        return IntentUpdate(**(payment | ids | {"state": state} | over))
 
     def refund(self, booking_id: str, refunded_minor: int) -> RefundUpdate:
         is_whole = refunded_minor == TOTAL
@@ -75,9 +75,9 @@ class Shop:
     def mailed(self, booking_id: str) -> list[tuple[str, str]]:
         """Return the kinds and reasons of the mails to staff about the payment of a booking."""
         owed = [row for row in self.world.rows(tables.effects) if row["subject_id"] == booking_id]
-        found = sorted(owed, key=lambda row: row["key"])
+        rows = sorted(owed, key=lambda row: row["key"])
         kinds = ("staff_payment_review_mail", "staff_dispute_opened_mail", "staff_dispute_lost_mail")
-        return [(row["kind"], orjson.loads(row["payload"])["reason"]) for row in found if row["kind"] in kinds]
+        return [(row["kind"], orjson.loads(row["payload"])["reason"]) for row in rows if row["kind"] in kinds]
 
     def state(self, booking_id: str) -> tuple[str, str]:
         row = self.ops.booking(booking_id)
@@ -166,9 +166,9 @@ def test_the_review_ends_when_the_money_was_refunded_or_staff_says_so(shop: Shop
         shop.say(shop.intent(booking_id, received_minor=TOTAL - 1))
     shop.say(replace(shop.refund(refunded, TOTAL - 1), is_whole=True))
     listed = shop.ops.act(lambda tx, actor: checkouts.find_intents(tx, actor, state="waiting", limit=9))
-    assert [each["booking_id"] for each in listed] == [resolved]
+    assert [row["booking_id"] for row in listed] == [resolved]
     shop.ops.act(lambda tx, actor: checkouts.resolve(tx, actor, resolved, note="Kept as a tip"))
-    assert {shop.row(each)["status"] for each in (refunded, resolved)} == {"resolved"}
+    assert {shop.row(booking_id)["status"] for booking_id in (refunded, resolved)} == {"resolved"}
 
 
 def test_a_second_intent_for_a_paid_booking_waits_for_a_person(shop: Shop) -> None:
@@ -221,8 +221,9 @@ def test_an_event_too_many_about_a_refund_at_the_dashboard_is_found(shop: Shop) 
     assert shop.world.examine() == []
     (confirmed,) = (row for row in shop.world.rows(tables.events) if row["type"] == "booking.confirmed")
     shop.world.change(tables.events, confirmed["id"], type="booking.refunded")
-    found = [each for each in shop.world.examine() if "each refund that returned money has one event" in str(each)]
-    assert ["1 refunds in the timeline, 1 made, 2 events" in str(each) for each in found] == [True]
+    findings = [str(finding) for finding in shop.world.examine()]
+    about = [text for text in findings if "each refund that returned money has one event" in text]
+    assert ["1 refunds in the timeline, 1 made, 2 events" in text for text in about] == [True]
     shop.world.change(tables.events, confirmed["id"], type="booking.confirmed")
 
 
@@ -279,8 +280,8 @@ def settle_refund(shop: Shop, outcome: RefundOutcome = RefundOutcome.REFUNDED) -
 
     def work(tx: Any, actor: Any) -> None:
         (claimed,) = payments.claim(tx, shop.world.org, [row["id"]], lease_s=30).results
-        made = "re_1" if outcome is RefundOutcome.REFUNDED else None
-        bookings.settle_refunds(tx, [RefundResult(claimed, outcome, made, None)])
+        refund_id = "re_1" if outcome is RefundOutcome.REFUNDED else None
+        bookings.settle_refunds(tx, [RefundResult(claimed, outcome, refund_id, None)])
 
     shop.ops.act(work)
 

@@ -68,12 +68,12 @@ def test_the_organization_says_how_long_a_checkout_may_take(new_world: Callable[
 def test_a_refused_checkout_changes_nothing(
     ops: Operations, world: World, departure: str, over: dict[str, Any], refusal: tuple[str, str | None]
 ) -> None:
-    held = ops.hold(departure, 1)
-    wanted = {"departure_id": departure, "count": 1, "hold_id": held} | over
-    if wanted["departure_id"] != departure:
-        del wanted["hold_id"]
+    hold_id = ops.hold(departure, 1)
+    request = {"departure_id": departure, "count": 1, "hold_id": hold_id} | over
+    if request["departure_id"] != departure:
+        del request["hold_id"]
     with nothing_changes(world):
-        assert ops.refusal(ops.check_out, **wanted) == refusal
+        assert ops.refusal(ops.check_out, **request) == refusal
 
 
 # With a gift card ------------------------------------------------------------------------------------------------
@@ -162,9 +162,9 @@ def test_a_payment_intent_pays_for_one_booking_of_the_organization(
         for booking_id in (pending, unnamed, abandoned):
             assert ops.refusal(ops.pay, booking_id, "pi_1") == ("conflict", "paid_already")
     assert ops.pay(pending, "pi_2")["status"] == "confirmed"
-    theirs = Operations(new_world())
-    booking = theirs.check_out(theirs.world.departure(theirs.world.experience()))
-    assert theirs.pay(booking["id"], "pi_1")["status"] == "confirmed"
+    stranger = Operations(new_world())
+    booking = stranger.check_out(stranger.world.departure(stranger.world.experience()))
+    assert stranger.pay(booking["id"], "pi_1")["status"] == "confirmed"
 
 
 def test_a_payment_that_came_without_a_name_can_be_given_one(ops: Operations, world: World, departure: str) -> None:
@@ -233,7 +233,7 @@ def test_a_booking_that_staff_confirmed_can_still_be_paid(ops: Operations, world
     paid = ops.pay(booking["id"])
     assert (paid["status"], paid["payment"]["status"]) == ("confirmed", "paid")
     assert ops.event_types(booking["id"]) == ["booking.created", "booking.confirmed", "booking.updated"]
-    confirmed, updated = (each["data"] for each in ops.events()[-2:])
+    confirmed, updated = (event["data"] for event in ops.events()[-2:])
     assert updated["changes"] == {name: confirmed["object"][name] for name in ("payment", "cancellation")}
     assert ops.outbox_kinds(booking["id"]) == ["booking_confirmation_mail", "staff_booking_mail"]
 
@@ -256,7 +256,7 @@ def test_an_unpaid_booking_is_abandoned_at_its_expiry_and_not_before(
     assert world.rows(tables.payments)[0]["status"] == "failed"
     assert ops.seats_taken(departure) == 0
     assert ops.event_types(booking["id"]) == ["booking.created", "booking.cancelled"]
-    (data,) = (each["data"] for each in ops.events() if each["type"] == "booking.cancelled")
+    (data,) = (event["data"] for event in ops.events() if event["type"] == "booking.cancelled")
     assert data["reason"] == CancelReason.ABANDONED
     assert data["object"]["payment"]["status"] == "failed"
     assert world.row(tables.gift_cards, card_id)["balance_minor"] == 50000

@@ -30,15 +30,15 @@ def available(world: World, departure_id: str) -> int:
     """Return the available seats that the storefront's calendar shows."""
     first = world.organization.zone.wall(world.clock()).date()
     page = world.database.read(lambda tx: departures.find_available(tx, world.caller(), date_from=first))
-    (shown,) = [each for each in page["data"] if each["id"] == departure_id]
-    return int(shown["seats_available"])
+    (departure,) = [departure for departure in page["data"] if departure["id"] == departure_id]
+    return int(departure["seats_available"])
 
 
 def test_a_hold_is_live_for_as_long_as_was_asked(ops: Operations, departure: str) -> None:
     request = HoldCreate(departure_id=departure, seats=2)
-    shown = ops.act(lambda tx, actor: storefront.hold(tx, actor, request, for_s=90))
-    assert (shown["status"], shown["expires_at"]) == ("live", "2026-11-21T13:01:30+01:00")
-    assert shown == ops.act(lambda tx, actor: storefront.get_hold(tx, actor, shown["id"]))
+    hold = ops.act(lambda tx, actor: storefront.hold(tx, actor, request, for_s=90))
+    assert (hold["status"], hold["expires_at"]) == ("live", "2026-11-21T13:01:30+01:00")
+    assert hold == ops.act(lambda tx, actor: storefront.get_hold(tx, actor, hold["id"]))
 
 
 def test_holds_and_bookings_share_the_seats(ops: Operations, world: World, departure: str) -> None:
@@ -54,13 +54,13 @@ def test_holds_and_bookings_share_the_seats(ops: Operations, world: World, depar
 
 
 def test_a_hold_is_released_once_and_again_without_harm(ops: Operations, world: World, departure: str) -> None:
-    held = ops.hold(departure, 1)
-    ops.release(held)
-    ended_at = world.row(tables.holds, held)["ended_at"]
+    hold_id = ops.hold(departure, 1)
+    ops.release(hold_id)
+    ended_at = world.row(tables.holds, hold_id)["ended_at"]
     world.clock.advance(SECOND)
     with nothing_changes(world):
-        assert ops.release(held)["id"] == held
-    assert world.row(tables.holds, held)["ended_at"] == ended_at
+        assert ops.release(hold_id)["id"] == hold_id
+    assert world.row(tables.holds, hold_id)["ended_at"] == ended_at
 
 
 @pytest.mark.parametrize("for_s", [0, 86_401])
@@ -78,29 +78,29 @@ def test_what_cannot_be_booked_cannot_be_held(ops: Operations, world: World) -> 
     with nothing_changes(world):
         assert ops.refusal(ops.hold, departure, 1) == ("conflict", "departure_closed")
         for request in requests:
-            held = partial(ops.act, lambda tx, actor: storefront.create_hold(tx, actor, request))  # noqa: B023
-            assert ops.refusal(held) == ("conflict", "departure_closed")
+            act = partial(ops.act, lambda tx, actor: storefront.create_hold(tx, actor, request))  # noqa: B023
+            assert ops.refusal(act) == ("conflict", "departure_closed")
 
 
 def test_an_extension_that_waited_does_not_revive_a_hold(ops: Operations, world: World, departure: str) -> None:
-    held, earlier = ops.hold(departure, 1, for_s=60), world.caller()
+    hold_id, earlier = ops.hold(departure, 1, for_s=60), world.caller()
     world.clock.advance(60 * SECOND)
     with nothing_changes(world), pytest.raises(Conflict, match="has expired"):
-        world.database.write(lambda tx: storefront.extend_hold(tx, earlier, held))
+        world.database.write(lambda tx: storefront.extend_hold(tx, earlier, hold_id))
 
 
 def test_another_organization_s_departure_and_hold_do_not_exist(
     ops: Operations, departure: str, new_world: Callable[..., World]
 ) -> None:
-    held, stranger = ops.hold(departure, 1), Operations(new_world())
+    hold_id, stranger = ops.hold(departure, 1), Operations(new_world())
     with nothing_changes(ops.world):
         assert stranger.refusal(stranger.hold, departure, 1)[0] == "not_found"
-        assert stranger.refusal(stranger.release, held)[0] == "not_found"
+        assert stranger.refusal(stranger.release, hold_id)[0] == "not_found"
 
 
 def test_the_operator_finds_whose_a_hold_is(ops: Operations, world: World, departure: str) -> None:
-    held = ops.hold(departure, 1)
-    assert world.database.read(lambda tx: storefront.organization_of_hold(tx, held.upper())).id == world.org
+    hold_id = ops.hold(departure, 1)
+    assert world.database.read(lambda tx: storefront.organization_of_hold(tx, hold_id.upper())).id == world.org
     for unknown in ("00000000-0000-4000-8000-000000000000", "no-id"):
         with pytest.raises(NotFound), world.database.reading() as tx:
             storefront.organization_of_hold(tx, unknown)
@@ -111,11 +111,11 @@ def test_the_operator_finds_whose_a_hold_is(ops: Operations, world: World, depar
 
 def test_a_checkout_may_need_other_seats_than_its_hold_has(ops: Operations, world: World, departure: str) -> None:
     ops.hold(departure, 2)
-    mine = ops.hold(departure, 1)
+    hold_id = ops.hold(departure, 1)
     with nothing_changes(world):
-        assert ops.refusal(ops.check_out, departure, 4, hold_id=mine) == ("insufficient_capacity", None)
-    assert ops.check_out(departure, 3, hold_id=mine)["status"] == "pending"
-    assert world.row(tables.holds, mine)["ended_at"] == world.clock()
+        assert ops.refusal(ops.check_out, departure, 4, hold_id=hold_id) == ("insufficient_capacity", None)
+    assert ops.check_out(departure, 3, hold_id=hold_id)["status"] == "pending"
+    assert world.row(tables.holds, hold_id)["ended_at"] == world.clock()
     assert (ops.seats_taken(departure), available(world, departure)) == (3, 0)
     other = world.departure(world.row(tables.departures, departure)["experience_id"], seats=5, starts_at=NEXT_WEEK)
     ops.check_out(other, 1, hold_id=ops.hold(other, 4))
@@ -123,18 +123,18 @@ def test_a_checkout_may_need_other_seats_than_its_hold_has(ops: Operations, worl
 
 
 def test_a_hold_is_used_once_and_at_its_departure(ops: Operations, world: World, departure: str) -> None:
-    held, released = ops.hold(departure, 1), ops.hold(departure, 1)
+    hold_id, released = ops.hold(departure, 1), ops.hold(departure, 1)
     elsewhere = ops.hold(world.departure(world.experience(), starts_at=NEXT_WEEK), 1)
-    ops.check_out(departure, 1, hold_id=held)
+    ops.check_out(departure, 1, hold_id=hold_id)
     ops.release(released)
     with nothing_changes(world):
-        for each, refusal in (
-            (held, ("conflict", "hold_ended")),
+        for unusable, refusal in (
+            (hold_id, ("conflict", "hold_ended")),
             (released, ("conflict", "hold_ended")),
             (elsewhere, ("conflict", "hold_of_another_departure")),
             ("00000000-0000-4000-8000-000000000000", ("not_found", None)),
         ):
-            assert ops.refusal(ops.check_out, departure, 1, hold_id=each) == refusal
+            assert ops.refusal(ops.check_out, departure, 1, hold_id=unusable) == refusal
 
 
 def test_a_hold_that_ends_now_leaves_its_seats_to_the_batch(ops: Operations, world: World, database: Database) -> None:
@@ -172,29 +172,29 @@ def only(fresh_database_url: str) -> Iterator[World]:
 
 def test_ended_holds_are_deleted_oldest_first_and_live_holds_stay(only: World) -> None:
     ops, departure = Operations(only), only.departure(only.experience())
-    held = []
+    hold_ids = []
     for for_s in (1, 86_400, 60, 60):
-        held.append(ops.hold(departure, 1, for_s=for_s))
+        hold_ids.append(ops.hold(departure, 1, for_s=for_s))
         only.clock.advance(SECOND)
-    ops.release(held[2])
+    ops.release(hold_ids[2])
     end = NOON + DAY
     assert purge(only, before=end) == 0
     assert purge(only, before=end + SECOND) == 1
     assert purge(only, before=end + 10 * SECOND, limit=2) == 2
-    assert [row["id"] for row in only.rows(tables.holds)] == [held[3]]
-    assert ops.refusal(ops.release, held[0])[0] == "not_found"
-    only.change(tables.holds, held[3], expires_at=end + DAY)
+    assert [row["id"] for row in only.rows(tables.holds)] == [hold_ids[3]]
+    assert ops.refusal(ops.release, hold_ids[0])[0] == "not_found"
+    only.change(tables.holds, hold_ids[3], expires_at=end + DAY)
     assert purge(only, before=end + DAY) == 0
 
 
 VERBS: dict[str, Callable[[Tx, Actor, str, str], object]] = {
-    "extend": lambda tx, actor, held, _: storefront.extend_hold(tx, actor, held, for_s=900),
-    "change": lambda tx, actor, held, departure: storefront.change_hold(tx, actor, held, departure, lines(2)),
-    "book": lambda tx, actor, held, departure: storefront.check_out(
-        tx, actor, CheckoutRequest(departure_id=departure, guests=lines(1), customer=guest(), hold_id=held)
+    "extend": lambda tx, actor, hold_id, _: storefront.extend_hold(tx, actor, hold_id, for_s=900),
+    "change": lambda tx, actor, hold_id, departure: storefront.change_hold(tx, actor, hold_id, departure, lines(2)),
+    "book": lambda tx, actor, hold_id, departure: storefront.check_out(
+        tx, actor, CheckoutRequest(departure_id=departure, guests=lines(1), customer=guest(), hold_id=hold_id)
     ),
-    "delete": lambda tx, actor, held, _: storefront.delete_hold(tx, actor, held),
-    "release": lambda tx, actor, held, _: storefront.release(tx, actor, held),
+    "delete": lambda tx, actor, hold_id, _: storefront.delete_hold(tx, actor, hold_id),
+    "release": lambda tx, actor, hold_id, _: storefront.release(tx, actor, hold_id),
 }
 """The verbs that lock a hold, then its departure."""
 
@@ -204,11 +204,11 @@ def test_verbs_that_meet_at_one_hold_never_deadlock(ops: Operations, world: Worl
     Hooks(world).endpoint(EventType.DEPARTURE_UPDATED)
     departure = world.departure(world.experience(), seats=20)
 
-    def act(verb: str, held: str) -> None:
+    def act(verb: str, hold_id: str) -> None:
         with contextlib.suppress(Conflict), world.database.writing() as tx:  # no second try would settle a deadlock
-            VERBS[verb](tx, ops.actor, held, departure)
+            VERBS[verb](tx, ops.actor, hold_id, departure)
 
     for _ in range(10):
-        held = ops.hold(departure, 1)
-        together(*(partial(act, verb, held) for verb in VERBS))
+        hold_id = ops.hold(departure, 1)
+        together(*(partial(act, verb, hold_id) for verb in VERBS))
     assert available(world, departure) == 20 - len(world.rows(tables.bookings))

@@ -35,7 +35,7 @@ class Announcer:
         return self.announced()
 
     def announced(self) -> list[dict[str, Any]]:
-        return [each["data"] for each in self.ops.events() if each["type"] == ANNOUNCED]
+        return [event["data"] for event in self.ops.events() if event["type"] == ANNOUNCED]
 
     def touched(self) -> list[dict[str, Any]]:
         return [row for row in self.world.rows(tables.departures) if row["announce_at"] is not None]
@@ -56,8 +56,8 @@ def departure(world: World) -> str:
     return world.departure(world.experience(), seats=9)
 
 
-def seats(found: list[dict[str, Any]]) -> list[int]:
-    return [each["object"]["seats_available"] for each in found]
+def seats(announcements: list[dict[str, Any]]) -> list[int]:
+    return [announcement["object"]["seats_available"] for announcement in announcements]
 
 
 def test_many_bookings_are_announced_at_once_and_again_after_the_window(
@@ -74,8 +74,8 @@ def test_many_bookings_are_announced_at_once_and_again_after_the_window(
         assert [row["announce_at"] for row in announcer.touched()] == [NOON + announcing.WINDOW]
     clock.advance(2 * SECOND)
     _, last = announcer.work()
-    shown = announcer.world.database.read(lambda tx: departures.get(tx, announcer.world.caller(), departure))
-    assert (last["object"], last["changes"]) == (shown, {"seats_available": 8})
+    body = announcer.world.database.read(lambda tx: departures.get(tx, announcer.world.caller(), departure))
+    assert (last["object"], last["changes"]) == (body, {"seats_available": 8})
     assert announcer.touched() == []
     clock.advance(HOUR)
     assert len(announcer.work()) == 2
@@ -99,9 +99,9 @@ def test_a_move_announces_both_departures(announcer: Announcer, endpoint: str, d
     world.clock.advance(HOUR)
     other = world.departure(announcer.ops.booking(booking["id"])["experience_id"], starts_at=world.clock() + 3 * DAY)
     announcer.ops.reschedule(booking["id"], other)
-    found = {each["object"]["id"]: each["object"]["seats_available"] for each in announcer.work()[1:]}
-    assert found[departure] == 9
-    assert set(found) == {departure, other}
+    available = {data["object"]["id"]: data["object"]["seats_available"] for data in announcer.work()[1:]}
+    assert available[departure] == 9
+    assert set(available) == {departure, other}
 
 
 def test_changes_of_staff_are_announced_with_what_was_before(
@@ -160,7 +160,8 @@ def test_an_event_that_misses_a_change_is_found_with_the_setting(announcer: Anno
     announcer.ops.book(departure)
     announcer.work()
     world.change(tables.departures, departure, seats_total=20, seats_ceiling=20)
-    assert [each.invariant for each in world.examine()] == ["the last departure.updated shows the departure as it is"]
+    (finding,) = world.examine()
+    assert finding.invariant == "the last departure.updated shows the departure as it is"
     world.change(tables.organizations, world.org, updated_at=world.clock())  # switched off and on since
     assert world.examine() == []
 
@@ -249,6 +250,6 @@ def test_the_doctor_finds_a_departure_that_is_not_announced(
     announcer.work()
     assert world.examine() == []
     world.change(tables.departures, departure, **columns)
-    found = world.database.read(lambda tx: doctor.examine(tx, world.org, options))
-    names = {each.invariant: each.name for each in doctor.CHECKS}
-    assert check in {names[each.invariant] for each in found}
+    findings = world.database.read(lambda tx: doctor.examine(tx, world.org, options))
+    names = {doctor_check.invariant: doctor_check.name for doctor_check in doctor.CHECKS}
+    assert check in {names[finding.invariant] for finding in findings}

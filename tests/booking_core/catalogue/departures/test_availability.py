@@ -36,8 +36,8 @@ def find(world: World, date_from: date = TODAY, date_to: date | None = None, **f
     return list(page["data"])
 
 
-def ids(found: list[dict[str, Any]]) -> list[str]:
-    return [item["id"] for item in found]
+def ids(items: list[dict[str, Any]]) -> list[str]:
+    return [item["id"] for item in items]
 
 
 def hold(world: World, departure_id: str, seats: int, **columns: Any) -> None:
@@ -68,15 +68,15 @@ def test_the_answer_is_a_page_of_departures_as_the_wire_has_them(world: World) -
 def test_departures_come_by_start_then_id_also_of_unpublished_experiences(world: World) -> None:
     first, second = world.experience(), world.experience(is_published=False)
     late = world.departure(first, starts_at=NOON + 3 * DAY)
-    together = sorted(world.departure(each, starts_at=NOON + DAY) for each in (first, second))
+    together = sorted(world.departure(experience, starts_at=NOON + DAY) for experience in (first, second))
     assert ids(find(world)) == [*together, late]
 
 
 def test_both_ends_of_the_window_belong_to_it_and_nothing_beyond(world: World) -> None:
     oslo, tour = world.organization.zone, world.experience()
     start, end = oslo.day_start(TODAY), oslo.day_end(date(2026, 11, 22))
-    made = {at: world.departure(tour, starts_at=at) for at in (start - 1, start, end - 1, end)}
-    assert ids(find(world, TODAY, date(2026, 11, 22))) == [made[start], made[end - 1]]
+    by_start = {at: world.departure(tour, starts_at=at) for at in (start - 1, start, end - 1, end)}
+    assert ids(find(world, TODAY, date(2026, 11, 22))) == [by_start[start], by_start[end - 1]]
 
 
 def test_without_an_end_the_window_is_thirty_days_more(world: World) -> None:
@@ -90,11 +90,11 @@ def test_one_experience_can_be_asked_for_and_an_unknown_one_has_none(
     world: World, new_world: Callable[[], World]
 ) -> None:
     tour, other, foreign = world.experience(), world.experience(), new_world()
-    made = world.departure(tour)
+    departure = world.departure(tour)
     world.departure(other)
     elsewhere = foreign.experience()
     foreign.departure(elsewhere)
-    assert ids(find(world, experience_id=tour)) == [made]
+    assert ids(find(world, experience_id=tour)) == [departure]
     assert find(world, experience_id=tokens.new_id()) == []
     assert find(world, experience_id=elsewhere) == []
 
@@ -117,13 +117,13 @@ def test_the_ends_of_the_calendar_are_answered(new_world: Callable[..., World], 
 
 def test_available_seats_exclude_sold_seats_and_live_holds(world: World) -> None:
     tour = world.experience()
-    made, free = world.departure(tour, seats_taken=3), world.departure(tour, starts_at=NOON + 3 * DAY)
-    hold(world, made, 2)
-    hold(world, made, 1, expires_at=world.clock() + 1)
-    hold(world, made, 9, ended_at=world.clock() - 1)
-    hold(world, made, 9, expires_at=world.clock())
+    departure, free = world.departure(tour, seats_taken=3), world.departure(tour, starts_at=NOON + 3 * DAY)
+    hold(world, departure, 2)
+    hold(world, departure, 1, expires_at=world.clock() + 1)
+    hold(world, departure, 9, ended_at=world.clock() - 1)
+    hold(world, departure, 9, expires_at=world.clock())
     for filters in ({}, {"experience_id": tour}):
-        assert {each["id"]: each["seats_available"] for each in find(world, **filters)} == {made: 6, free: 12}
+        assert {item["id"]: item["seats_available"] for item in find(world, **filters)} == {departure: 6, free: 12}
 
 
 def test_own_price_own_end_and_own_lead_win(world: World) -> None:
@@ -131,33 +131,33 @@ def test_own_price_own_end_and_own_lead_win(world: World) -> None:
     tour = world.experience(hours_before_booking_closes=4, price_tiers="[]")
     world.departure(tour, price_minor=119000, ends_at=NOON + 3 * DAY)
     world.departure(world.experience(), starts_at=NOON + 4 * DAY)
-    shown, without = find(world)
-    assert shown["price"] == {"amount_minor": 119000, "currency": "NOK"}
-    assert shown["ends_at"] == "2026-11-24T13:00:00+01:00"
-    assert shown["booking_closes_at"] == "2026-11-23T09:00:00+01:00"
+    overriding, without = find(world)
+    assert overriding["price"] == {"amount_minor": 119000, "currency": "NOK"}
+    assert overriding["ends_at"] == "2026-11-24T13:00:00+01:00"
+    assert overriding["booking_closes_at"] == "2026-11-23T09:00:00+01:00"
     assert without["booking_closes_at"] == "2026-11-25T07:00:00+01:00", "the lead of the organization"
 
 
 def test_the_callers_instant_decides_what_is_closed_not_this_machines_clock(world: World) -> None:
-    made = world.departure(world.experience())
+    departure = world.departure(world.experience())
     for offset, status in ((2 * DAY - 1, "open"), (2 * DAY, "closed"), (2 * DAY - HOUR, "open")):
         caller = replace(world.caller(), at=NOON + offset)
         page = world.database.read(lambda tx, c=caller: departures.find_available(tx, c, date_from=TODAY))
-        assert [(item["id"], item["status"]) for item in page["data"]] == [(made, status)]
+        assert [(item["id"], item["status"]) for item in page["data"]] == [(departure, status)]
 
 
-def crowd(url: str, world: World, *, held: int) -> str:
+def crowd(url: str, world: World, *, live: int) -> str:
     """Fill 91 days from the 120th on with departures of 55 experiences; each has a hold, so many of them live.
 
     Returns: one of the experiences.
     """
-    made = rows.ids(55)
-    experiences = [rows.experience(world.org, next(made), NOON) for _ in range(55)]
-    leaving = list(rows.departures(world.org, [each["id"] for each in experiences], NOON + 120 * DAY, 91))
-    own = {"organization_id": world.org, "seats": 1, "created_at": NOON}
+    row_ids = rows.ids(55)
+    experiences = [rows.experience(world.org, next(row_ids), NOON) for _ in range(55)]
+    leaving = list(rows.departures(world.org, [experience["id"] for experience in experiences], NOON + 120 * DAY, 91))
+    common = {"organization_id": world.org, "seats": 1, "created_at": NOON}
     holds = (
-        {**own, "id": each["id"], "departure_id": each["id"], "expires_at": NOON + (HOUR if n < held else -HOUR)}
-        for n, each in enumerate(leaving)
+        {**common, "id": row["id"], "departure_id": row["id"], "expires_at": NOON + (HOUR if n < live else -HOUR)}
+        for n, row in enumerate(leaving)
     )
     databases.fill(url, tables.experiences, experiences)
     databases.fill(url, tables.departures, leaving)
@@ -169,17 +169,17 @@ def crowd(url: str, world: World, *, held: int) -> str:
 def test_availability_reads_5_000_departures_of_its_window_with_one_statement(
     fresh_database_url: str, clock: FixedClock
 ) -> None:
-    seen: list[str] = []
+    queries: list[str] = []
     first = TODAY + timedelta(120)
     with closing(Database(fresh_database_url, clock=clock)) as database:
         worlds = [make_world(database, clock) for _ in range(4)]
-        tour, *_ = (crowd(fresh_database_url, world, held=50) for world in worlds)
+        tour, *_ = (crowd(fresh_database_url, world, live=50) for world in worlds)
         databases.analyze(fresh_database_url)
-        database.observer = seen.append
-        found = find(worlds[0], first, first + timedelta(92))
-    assert len(seen) == 1
-    assert len(set(ids(found))) == 91 * 55
-    assert sum(each["seats_available"] < each["seats_total"] for each in found) == 50
+        database.observer = queries.append
+        items = find(worlds[0], first, first + timedelta(92))
+    assert len(queries) == 1
+    assert len(set(ids(items))) == 91 * 55
+    assert sum(item["seats_available"] < item["seats_total"] for item in items) == 50
     caller, window = worlds[0].caller(), {"date_from": first, "date_to": first + timedelta(3)}
     with explaining(fresh_database_url) as explained:
         for experience_id, count in ((None, 4 * 55), (tour, 4)):
@@ -211,9 +211,9 @@ def available(world: World) -> list[object]:
 def test_a_closed_departure_keeps_its_bookings_and_sells_nothing(ops: Operations, world: World, departure: str) -> None:
     booking = ops.book(departure, 2)
     world.clock.advance(MINUTE)
-    shown = ops.close(departure)
-    assert (shown["status"], shown["seats_available"]) == ("closed", 3)
-    assert available(world) == [shown]
+    body = ops.close(departure)
+    assert (body["status"], body["seats_available"]) == ("closed", 3)
+    assert available(world) == [body]
     assert ops.refusal(ops.book, departure) == ("conflict", "departure_closed")
     assert ops.booking(booking["id"])["status"] == "confirmed"
     assert world.row(tables.departures, departure)["updated_at"] == world.clock()
@@ -240,8 +240,8 @@ def test_what_is_shown_counts_bookings_and_holds(ops: Operations, world: World, 
 
 def test_more_seats_can_be_sold_and_fewer_cannot(ops: Operations, world: World, departure: str) -> None:
     ops.book(departure, 5)
-    shown = ops.set_seats(departure, 6)
-    assert (shown["seats_total"], shown["seats_available"]) == (6, 1)
+    body = ops.set_seats(departure, 6)
+    assert (body["seats_total"], body["seats_available"]) == (6, 1)
     ops.book(departure)
     assert ops.refusal(ops.book, departure) == ("insufficient_capacity", None)
     assert world.examine() == []
@@ -250,8 +250,8 @@ def test_more_seats_can_be_sold_and_fewer_cannot(ops: Operations, world: World, 
 def test_a_departure_with_fewer_seats_than_sold_sells_none(ops: Operations, world: World, departure: str) -> None:
     booking = ops.book(departure, 4)
     other = ops.book(departure)
-    shown = ops.set_seats(departure, 3)
-    assert (shown["seats_total"], shown["seats_available"], shown["status"]) == (3, 0, "sold_out")
+    body = ops.set_seats(departure, 3)
+    assert (body["seats_total"], body["seats_available"], body["status"]) == (3, 0, "sold_out")
     row = world.row(tables.departures, departure)
     assert (row["seats_total"], row["seats_ceiling"], row["seats_taken"]) == (3, 5, 5)
     ops.cancel(other["id"])

@@ -33,17 +33,17 @@ ROW = (
 
 
 @pytest.mark.parametrize(
-    ("own", "advertised", "price"),
+    ("price_minor", "advertised", "price"),
     [(None, 89000, 89000), (95000, 89000, 95000), (0, 89000, 0), (95000, None, 95000), (None, None, None)],
 )
 def test_a_departure_is_shown_exactly_as_the_wire_has_it(
-    own: int | None, advertised: int | None, price: int | None
+    price_minor: int | None, advertised: int | None, price: int | None
 ) -> None:
-    row = (*ROW[:8], own, None, advertised, *ROW[11:])
-    shown = rules.presenter(OSLO, 0, NOON - DAY)(row)
-    assert Departure.model_validate(shown).to_json() == shown
-    assert list(shown) == list(Departure.model_fields)
-    assert shown["price"] == (None if price is None else {"amount_minor": price, "currency": "NOK"})
+    row = (*ROW[:8], price_minor, None, advertised, *ROW[11:])
+    body = rules.presenter(OSLO, 0, NOON - DAY)(row)
+    assert Departure.model_validate(body).to_json() == body
+    assert list(body) == list(Departure.model_fields)
+    assert body["price"] == (None if price is None else {"amount_minor": price, "currency": "NOK"})
 
 
 TIERS = json.dumps([ADULT, FAMILY])
@@ -65,9 +65,9 @@ TIERS = json.dumps([ADULT, FAMILY])
 def test_the_tiers_are_shown_at_the_prices_that_are_charged(
     price: int | None, prices: str | None, tiers: str, amounts: dict[str, int]
 ) -> None:
-    shown = rules.presenter(OSLO, 0, NOON)((*ROW[:8], price, prices, 89000, tiers, *ROW[12:]))
-    assert Departure.model_validate(shown).to_json() == shown
-    assert {tier["id"]: tier["price"]["amount_minor"] for tier in shown["price_tiers"]} == amounts
+    body = rules.presenter(OSLO, 0, NOON)((*ROW[:8], price, prices, 89000, tiers, *ROW[12:]))
+    assert Departure.model_validate(body).to_json() == body
+    assert {tier["id"]: tier["price"]["amount_minor"] for tier in body["price_tiers"]} == amounts
 
 
 def test_prices_on_one_page_are_those_of_each_departure() -> None:
@@ -86,19 +86,20 @@ def test_prices_on_one_page_are_those_of_each_departure() -> None:
 
 
 def test_the_start_is_also_shown_as_wall_time_with_its_zone() -> None:
-    shown = rules.presenter(OSLO, 0, NOON)(ROW)
-    assert (shown["starts_at_local"], shown["timezone"]) == (shown["starts_at"][:-6], "Europe/Oslo")
-    departure = Departure.model_validate(shown)
+    body = rules.presenter(OSLO, 0, NOON)(ROW)
+    assert (body["starts_at_local"], body["timezone"]) == (body["starts_at"][:-6], "Europe/Oslo")
+    departure = Departure.model_validate(body)
     assert departure.starts_at_local == departure.starts_at.replace(tzinfo=None)
-    former = {name: value for name, value in shown.items() if name not in ("starts_at_local", "timezone")}
+    former = {name: value for name, value in body.items() if name not in ("starts_at_local", "timezone")}
     assert Departure.model_validate(former).timezone is None
 
 
 @pytest.mark.parametrize(
-    ("total", "taken", "held", "left"), [(12, 0, 0, 12), (12, 3, 2, 7), (12, 12, 0, 0), (5, 9, 0, 0), (5, 4, 3, 0)]
+    ("total", "sold", "on_hold", "available"),
+    [(12, 0, 0, 12), (12, 3, 2, 7), (12, 12, 0, 0), (5, 9, 0, 0), (5, 4, 3, 0)],
 )
-def test_seats_left_are_never_negative(total: int, taken: int, held: int, left: int) -> None:
-    assert departures.seats_available(total, taken, held) == left
+def test_seats_left_are_never_negative(total: int, sold: int, on_hold: int, available: int) -> None:
+    assert departures.seats_available(total, sold, on_hold) == available
 
 
 def test_a_departure_ends_at_its_own_end_or_after_the_duration() -> None:
@@ -114,7 +115,7 @@ def test_lead_hours_of_the_experience_win_over_those_of_the_organization() -> No
 
 
 @pytest.mark.parametrize(
-    ("stored", "at", "available", "shown"),
+    ("stored", "at", "available", "status"),
     [
         ("open", NOON - 1, 1, "open"),
         ("open", NOON, 1, "closed"),
@@ -126,15 +127,15 @@ def test_lead_hours_of_the_experience_win_over_those_of_the_organization() -> No
         ("cancelled", NOON, 0, "cancelled"),
     ],
 )
-def test_cancelled_beats_closed_beats_sold_out_beats_open(stored: str, at: int, available: int, shown: str) -> None:
-    assert departures.status(stored, NOON, available, at, has_price=True) == shown
+def test_cancelled_beats_closed_beats_sold_out_beats_open(stored: str, at: int, available: int, status: str) -> None:
+    assert departures.status(stored, NOON, available, at, has_price=True) == status
 
 
 def test_a_departure_without_a_tier_and_a_price_is_closed() -> None:
     unpriced = (*ROW[:8], None, None, None, "[]", *ROW[12:])
     present = rules.presenter(OSLO, 0, NOON - 5 * HOUR)
-    shown = present(unpriced)
-    assert (shown["status"], shown["price"], shown["price_tiers"]) == ("closed", None, [])
+    body = present(unpriced)
+    assert (body["status"], body["price"], body["price_tiers"]) == ("closed", None, [])
     free = (*ROW[:1], "another experience", *unpriced[2:8], 0, *unpriced[9:])
     assert present(free)["status"] == "open"
 
@@ -147,7 +148,7 @@ def test_a_window_over_92_days_or_reversed_is_refused(days: int, field: str, rea
     departures.window(OSLO, first, first + timedelta(days=92), field=field)
     with pytest.raises(Unprocessable) as refused:
         departures.window(OSLO, first, first + timedelta(days), field=field)
-    assert [(each.field, each.reason) for each in refused.value.details] == [(field, reason)]
+    assert [(detail.field, detail.reason) for detail in refused.value.details] == [(field, reason)]
 
 
 @pytest.mark.parametrize("name", ["Pacific/Kiritimati", "Etc/GMT+12", "Europe/Oslo"])

@@ -33,10 +33,10 @@ def test_a_page_is_what_the_wire_calls_a_page(world: World) -> None:
 
 
 def test_published_filters_and_its_absence_gives_both(world: World) -> None:
-    shown, hidden = world.experience(), world.experience(is_published=False)
-    assert ids(find(world, published=True)) == [shown]
+    published, hidden = world.experience(), world.experience(is_published=False)
+    assert ids(find(world, published=True)) == [published]
     assert ids(find(world, published=False)) == [hidden]
-    assert set(ids(find(world))) == {shown, hidden}
+    assert set(ids(find(world))) == {published, hidden}
 
 
 def test_what_changed_at_that_very_instant_belongs_to_updated_since(world: World) -> None:
@@ -47,10 +47,10 @@ def test_what_changed_at_that_very_instant_belongs_to_updated_since(world: World
 
 
 def test_an_experience_equals_its_list_item_and_takes_one_statement(world: World, statements: list[str]) -> None:
-    made = world.experience()
+    experience = world.experience()
     statements.clear()
     (listed,) = find(world, published=True, updated_since=NOON)["data"]
-    assert world.database.read(lambda tx: experiences.get(tx, world.caller(), made)) == listed
+    assert world.database.read(lambda tx: experiences.get(tx, world.caller(), experience)) == listed
     assert len(statements) == 2
 
 
@@ -62,7 +62,7 @@ STORED = json.dumps({"de": GERMAN, "pt-BR": {"title": "Caiaque"}, "nb": {"title"
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found"),
+    ("tag", "served"),
     [
         ("de", "de"),
         ("de-AT", "de"),
@@ -76,8 +76,8 @@ STORED = json.dumps({"de": GERMAN, "pt-BR": {"title": "Caiaque"}, "nb": {"title"
         ("", None),
     ],
 )
-def test_a_tag_is_served_by_itself_else_by_its_language(wanted: str, found: str | None) -> None:
-    assert rules.closest(("pt-BR", "de"), wanted) == found
+def test_a_tag_is_served_by_itself_else_by_its_language(tag: str, served: str | None) -> None:
+    assert rules.closest(("pt-BR", "de"), tag) == served
 
 
 def test_a_text_comes_from_the_first_wanted_language_that_has_it() -> None:
@@ -97,10 +97,10 @@ def test_an_empty_text_counts_as_none() -> None:
 
 
 def test_each_language_has_every_field_and_no_inactive_add_on() -> None:
-    shown = rules.present_translations(STORED, has_add_ons=True)
+    translations = rules.present_translations(STORED, has_add_ons=True)
     empty = dict.fromkeys(("title", "excerpt", "meeting_point", "what_to_bring", "terms"))
-    assert shown["de"] == {**empty, **GERMAN}
-    assert shown["pt-BR"] == {**empty, "title": "Caiaque", "price_tiers": {}, "add_ons": {}}
+    assert translations["de"] == {**empty, **GERMAN}
+    assert translations["pt-BR"] == {**empty, "title": "Caiaque", "price_tiers": {}, "add_ons": {}}
     assert rules.present_translations(STORED, has_add_ons=False)["de"]["add_ons"] == {}
     assert rules.present_translations(None, has_add_ons=True) == {}
 
@@ -143,9 +143,9 @@ BARE = ROW._replace(**LISTS | dict.fromkeys(set(ROW._fields) - REQUIRED))
 
 @pytest.mark.parametrize("row", [ROW, BARE, BARE._replace(price_from_minor=0)])
 def test_an_experience_is_shown_exactly_as_the_wire_has_it(row: ExperienceRow) -> None:
-    shown = rules.present(row, OSLO)
-    assert Experience.model_validate(shown).to_json() == shown
-    assert list(shown) == list(Experience.model_fields)
+    body = rules.present(row, OSLO)
+    assert Experience.model_validate(body).to_json() == body
+    assert list(body) == list(Experience.model_fields)
 
 
 def test_add_ons_are_shown_while_they_can_be_booked() -> None:
@@ -156,9 +156,9 @@ def test_add_ons_are_shown_while_they_can_be_booked() -> None:
 
 
 def test_a_client_reads_the_response_of_an_earlier_release() -> None:
-    shown = rules.present(ROW, OSLO)
-    del shown["add_ons"]
-    assert Experience.model_validate(shown).add_ons == []
+    body = rules.present(ROW, OSLO)
+    del body["add_ons"]
+    assert Experience.model_validate(body).add_ons == []
 
 
 def test_a_flag_stored_as_a_number_is_shown_as_a_boolean() -> None:
@@ -203,11 +203,13 @@ def test_configured_tiers_stand_whatever_the_advertised_price() -> None:
 TIERS = json.dumps([ADULT, ADULT | {"id": "child", "price": {"amount_minor": 45000, "currency": "NOK"}}])
 
 
-@pytest.mark.parametrize(("given", "shown"), [(None, 45000), (99000, 99000), (0, 0)])
+@pytest.mark.parametrize(("price_from_minor", "advertised"), [(None, 45000), (99000, 99000), (0, 0)])
 @pytest.mark.parametrize("published", [True, False])
-def test_the_cheapest_tier_is_the_default_advertised_price(given: int | None, shown: int, published: bool) -> None:
-    row = BARE._replace(price_tiers=TIERS, price_from_minor=given, is_published=published)
-    assert rules.present(row, OSLO)["price_from"] == {"amount_minor": shown, "currency": BARE.currency}
+def test_the_cheapest_tier_is_the_default_advertised_price(
+    price_from_minor: int | None, advertised: int, published: bool
+) -> None:
+    row = BARE._replace(price_tiers=TIERS, price_from_minor=price_from_minor, is_published=published)
+    assert rules.present(row, OSLO)["price_from"] == {"amount_minor": advertised, "currency": BARE.currency}
 
 
 @pytest.mark.parametrize(

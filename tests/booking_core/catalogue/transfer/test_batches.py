@@ -45,34 +45,34 @@ def test_every_entry_is_in_one_batch_with_its_experience(sizes: tuple[int, ...],
     }
     plan, tally = transfer.validate(document), ImportTally()
     tally.expect(plan)
-    made = list(batches.split(plan, inseparable, size=10))
-    for batch in made:
+    every_batch = list(batches.split(plan, inseparable, size=10))
+    for batch in every_batch:
         tally.add(batch)
         tours = [plan.experiences.index(entry) for entry in batch.plan.experiences]
         assert len(batch.plan.departures) <= 10 or set(tours) & set(inseparable)
         for entry in batch.plan.departures:
-            (original,) = [each for each in plan.departures if each.pointer == entry.pointer]
+            (original,) = [departure for departure in plan.departures if departure.pointer == entry.pointer]
             assert batch.plan.experiences[entry.experience] is plan.experiences[original.experience]
     assert tally.imported == tally.total
     for kind in ("departures", "customers", "gift_cards"):
-        pointers = [entry.pointer for batch in made for entry in getattr(batch.plan, kind)]
+        pointers = [entry.pointer for batch in every_batch for entry in getattr(batch.plan, kind)]
         assert pointers == [entry.pointer for entry in getattr(plan, kind)]
     for position in set(inseparable) & set(range(len(sizes))):
         first = plan.experiences[position]
-        assert sum(first in batch.plan.experiences for batch in made) == 1
+        assert sum(first in batch.plan.experiences for batch in every_batch) == 1
 
 
 @pytest.mark.one_database
 def test_batches_come_to_the_same_as_one_transaction(new_world: Callable[..., World], example_dir: Path) -> None:
     one, many = new_world(), new_world()
     document = transfer.parse((example_dir / "fjord-tours.json").read_bytes())
-    seen: list[tuple[int, int]] = []
-    done = load_in_batches(many, document, progress=lambda count, total: seen.append((count, total)))
-    assert done == load(one, document)
+    progress: list[tuple[int, int]] = []
+    summary = load_in_batches(many, document, progress=lambda count, total: progress.append((count, total)))
+    assert summary == load(one, document)
     assert exported_without_ids(many) == exported_without_ids(one)
-    assert len(seen) > 5
-    assert seen == sorted(set(seen))
-    assert seen[-1][0] == seen[-1][1] == sum(kind.created for kind in counts(done))
+    assert len(progress) > 5
+    assert progress == sorted(set(progress))
+    assert progress[-1][0] == progress[-1][1] == sum(kind.created for kind in counts(summary))
     again = load_in_batches(many, document)
     assert again == load(one, document)
     assert all(kind.created == kind.updated == 0 for kind in counts(again))
@@ -103,8 +103,8 @@ def test_a_stopped_import_counts_its_rows_and_its_repetition_completes_it(world:
     assert {table.name: len(world.rows(table)) for table in TABLES} == tally.imported
     assert tally.has_begun == (after > 0)
     assert tally.imported != tally.total
-    done = load_in_batches(world, document)
-    assert done.departures.unchanged + done.departures.created == 1523
+    summary = load_in_batches(world, document)
+    assert summary.departures.unchanged + summary.departures.created == 1523
     assert {table.name: len(world.rows(table)) for table in TABLES} == tally.total
     assert world.examine() == []
 
@@ -113,17 +113,17 @@ def test_between_two_batches_everybody_can_book(world: World) -> None:
     departure = world.departure(world.experience(slug="tour-0"), seats=50)
     ops, documents = Operations(world), {"experiences": [tour(f"tour-{n}", 300) for n in range(4)]}
     booked: list[str] = []
-    done = load_in_batches(world, documents, before_batch=lambda: booked.append(ops.book(departure)["id"]))
+    summary = load_in_batches(world, documents, before_batch=lambda: booked.append(ops.book(departure)["id"]))
     assert (len(booked), ops.seats_taken(departure)) == (4, 4)
-    assert (done.experiences, done.departures.created) == (transfer.Counts(3, 1, 0), 1200)
+    assert (summary.experiences, summary.departures.created) == (transfer.Counts(3, 1, 0), 1200)
     assert world.examine() == []
 
 
 def test_a_last_entry_that_contradicts_a_stored_row_undoes_all(world: World) -> None:
     stays = world.experience(slug="stays")
-    known = world.departure(stays)
+    stored_id = world.departure(stays)
     document = {"experiences": [tour("first", 60), tour("second", 1)]}
-    document["experiences"][1]["departures"][0]["id"] = known
+    document["experiences"][1]["departures"][0]["id"] = stored_id
     with pytest.raises(InvalidCatalogue) as refused:
         load_in_batches(world, document)
     assert [problem.pointer for problem in refused.value.problems] == ["/experiences/1/departures/0/id"]
@@ -133,9 +133,9 @@ def test_a_last_entry_that_contradicts_a_stored_row_undoes_all(world: World) -> 
 
 def transactions_of(world: World, document: object) -> int:
     """Import a file, and return the number of its transactions."""
-    seen: list[int] = []
-    load_in_batches(world, document, progress=lambda done, total: seen.append(done))
-    return len(seen)
+    progress: list[int] = []
+    load_in_batches(world, document, progress=lambda count, total: progress.append(count))
+    return len(progress)
 
 
 def test_what_changes_prices_or_moves_departures_is_written_at_once(
@@ -151,8 +151,8 @@ def test_what_changes_prices_or_moves_departures_is_written_at_once(
     ids = {row["starts_at"]: row["id"] for row in world.rows(tables.departures)}
     ordered = [ids[start] for start in sorted(ids)]
     turned = {"experiences": [tour("kayak", 40, price_from=money(2000))]}
-    for departure, known in zip(turned["experiences"][0]["departures"], reversed(ordered), strict=True):
-        departure["id"] = known
+    for departure, stored_id in zip(turned["experiences"][0]["departures"], reversed(ordered), strict=True):
+        departure["id"] = stored_id
     assert transactions_of(world, turned) == 1
     assert {row["id"] for row in world.rows(tables.departures)} == set(ordered)
     world.clock.advance(DAY)

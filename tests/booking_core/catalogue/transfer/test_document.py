@@ -18,9 +18,9 @@ def problems(document: object) -> dict[str, str]:
     """Return the message at each pointer; every pointer occurs once in these tests."""
     with pytest.raises(InvalidCatalogue) as refused:
         transfer.validate(document)
-    found = dict(refused.value.problems)
-    assert len(found) == len(refused.value.problems)
-    return found
+    messages = dict(refused.value.problems)
+    assert len(messages) == len(refused.value.problems)
+    return messages
 
 
 def test_an_empty_catalogue_is_one() -> None:
@@ -29,7 +29,7 @@ def test_an_empty_catalogue_is_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "text", "said"),
+    ("suffix", "text", "opening"),
     [
         (".json", b'{\n  "experiences": [,]\n}', "is not JSON: Expecting value at line 2, column 19"),
         (".json", b"", "is not JSON: Expecting value at line 1, column 1"),
@@ -41,11 +41,11 @@ def test_an_empty_catalogue_is_one() -> None:
         (".TOML", b"a = 1\nb = = 2", "cannot be read: Invalid value (at line 2, column 5)"),
     ],
 )
-def test_what_cannot_be_read_is_one_problem_of_the_file(suffix: str, text: bytes, said: str) -> None:
+def test_what_cannot_be_read_is_one_problem_of_the_file(suffix: str, text: bytes, opening: str) -> None:
     with pytest.raises(InvalidCatalogue) as refused:
         transfer.parse(text, suffix=suffix)
     ((pointer, message),) = refused.value.problems
-    assert (pointer, message.startswith(said)) == ("", True), message
+    assert (pointer, message.startswith(opening)) == ("", True), message
 
 
 @pytest.mark.parametrize(
@@ -75,23 +75,23 @@ def _wrong_entries(count: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("count", "said"), [(500, "1000 problems;"), (501, "more than 1,000 problems; the first are listed")]
+    ("count", "sentence"), [(500, "1000 problems;"), (501, "more than 1,000 problems; the first are listed")]
 )
-def test_the_first_thousand_problems_are_listed(count: int, said: str) -> None:
-    with pytest.raises(InvalidCatalogue, match=said) as refused:
+def test_the_first_thousand_problems_are_listed(count: int, sentence: str) -> None:
+    with pytest.raises(InvalidCatalogue, match=sentence) as refused:
         transfer.validate(_wrong_entries(count))
     assert (len(refused.value.problems), len(refused.value.details)) == (1_000, 1_000)
-    pointers = [each.pointer for each in refused.value.problems]
+    pointers = [problem.pointer for problem in refused.value.problems]
     assert pointers[count - 1 : count + 1] == [
         f"/experiences/0/departures/{count - 1}/seats_total",
         "/customers/0/name",
     ]
-    assert said in str(refused.value.with_outcome("the entries before it stay imported"))
+    assert sentence in str(refused.value.with_outcome("the entries before it stay imported"))
 
 
 def test_entries_after_enough_problems_are_not_validated() -> None:
-    plan, found = document.read({"customers": [{}] * 5_000, "gift_cards": [1] * 5_000}, zone("UTC"))
-    assert (plan, len(list(found))) == (None, 1_002)
+    plan, mistakes = document.read({"customers": [{}] * 5_000, "gift_cards": [1] * 5_000}, zone("UTC"))
+    assert (plan, len(list(mistakes))) == (None, 1_002)
 
 
 def test_a_byte_order_mark_is_read_over() -> None:
@@ -135,7 +135,7 @@ def test_what_is_no_object_is_one_problem(document: object) -> None:
 def test_a_refusal_carries_each_problem_as_a_detail() -> None:
     with pytest.raises(Malformed) as refused:
         transfer.validate(tours(tour(slug="Not A Slug")))
-    assert [(each.field, each.reason) for each in refused.value.details] == [("/experiences/0/slug", "invalid")]
+    assert [(detail.field, detail.reason) for detail in refused.value.details] == [("/experiences/0/slug", "invalid")]
     assert str(refused.value) == "The catalogue has a problem; nothing was imported."
 
 
@@ -147,7 +147,7 @@ def test_a_start_may_be_written_in_any_usual_way(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("2026-12-24", "must have a time of day, such as 2026-12-24T10:00:00"),
         ("24.12.2026 10:00", "must be an ISO 8601 timestamp"),
@@ -157,18 +157,18 @@ def test_a_start_may_be_written_in_any_usual_way(text: str) -> None:
         (1700000000, "must be an ISO 8601 timestamp"),
     ],
 )
-def test_a_start_that_is_none_is_reported(text: object, said: str) -> None:
-    found = problems(departures(departure(starts_at=text)))
-    assert found == {"/experiences/0/departures/0/starts_at": said}
+def test_a_start_that_is_none_is_reported(text: object, message: str) -> None:
+    messages = problems(departures(departure(starts_at=text)))
+    assert messages == {"/experiences/0/departures/0/starts_at": message}
 
 
 def test_all_mistakes_of_a_catalogue_are_reported_at_once() -> None:
     """`mistakes.json` has a file and its problems, `*` for the words of the API's own types."""
     case = json.loads(Path(__file__).with_name("mistakes.json").read_text(encoding="utf-8"))
     before = copy.deepcopy(case["file"])
-    found = problems(case["file"])
-    assert {at: "*" if case["found"].get(at) == "*" else message for at, message in found.items()} == case["found"]
-    assert len(found) >= 25
+    messages = problems(case["file"])
+    assert {at: "*" if case["found"].get(at) == "*" else message for at, message in messages.items()} == case["found"]
+    assert len(messages) >= 25
     assert before == case["file"]
 
 
@@ -190,11 +190,11 @@ def test_a_problem_names_the_language_and_the_field() -> None:
     }
     with pytest.raises(InvalidCatalogue) as refused:
         transfer.validate(translated(wrong))
-    found = dict(refused.value.problems)
+    messages = dict(refused.value.problems)
     at = "/experiences/0/translations"
-    assert found.pop(f"{at}/de/title")
-    assert found.pop(f"{at}/de/what_to_bring/0")
-    assert found == {
+    assert messages.pop(f"{at}/de/title")
+    assert messages.pop(f"{at}/de/what_to_bring/0")
+    assert messages == {
         f"{at}/de/terms": "must be text",
         f"{at}/de/titel": "is not a known key; did you mean title?",
         f"{at}/de/price_tiers/adlut": "is no price tier of its experience; did you mean adult?",

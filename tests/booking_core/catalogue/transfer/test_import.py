@@ -74,33 +74,33 @@ def test_a_second_import_of_an_example_or_its_export_changes_nothing(
     world, document, name = example
     created = tuple(Counts(count, 0, 0) for count in COUNTED[name])
     unchanged = tuple(Counts(0, 0, count) for count in COUNTED[name])
-    seen: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     statements.clear()
-    done = load(world, document, progress=lambda done, total: seen.append((done, total)))
+    summary = load(world, document, progress=lambda count, total: progress.append((count, total)))
     assert len(statements) <= 12
     total = sum(COUNTED[name])
-    assert (seen[0], seen[-1], seen) == ((0, total), (total, total), sorted(set(seen)))
-    assert counts(done) == created
+    assert (progress[0], progress[-1], progress) == ((0, total), (total, total), sorted(set(progress)))
+    assert counts(summary) == created
     assert tuple(len(stored(world, table)) for table in TABLES[:4]) == COUNTED[name]
-    unpriced = [note for note in done.notes if note.message.startswith("has no price")]
+    unpriced = [note for note in summary.notes if note.message.startswith("has no price")]
     assert len(unpriced) == 1
-    assert {note.message.rpartition(" ")[2] for note in done.notes if note not in unpriced} == CLOCK_CHANGES[name]
+    assert {note.message.rpartition(" ")[2] for note in summary.notes if note not in unpriced} == CLOCK_CHANGES[name]
     before = everything(world)
     world.clock.advance(DAY)
     statements.clear()
     again = load(world, document)
     assert len(statements) <= 7
-    found = exported(world)
-    assert json.loads(json.dumps(found)) == found
-    of_export = load(world, found)
+    export = exported(world)
+    assert json.loads(json.dumps(export)) == export
+    of_export = load(world, export)
     assert counts(again) == counts(of_export) == unchanged
-    assert again.notes == done.notes
+    assert again.notes == summary.notes
     assert [note.message for note in of_export.notes] == [note.message for note in unpriced]
     assert everything(world) == before
     assert world.rows(tables.events) == []
     copy = new_world(timezone=world.organization.timezone, default_currency=world.organization.default_currency)
-    assert counts(load(copy, found)) == created
-    assert exported(copy) == found
+    assert counts(load(copy, export)) == created
+    assert exported(copy) == export
 
 
 # Before and after ------------------------------------------------------------------------------------------------
@@ -142,38 +142,42 @@ class Import:
     after: Document
     counts: dict[str, tuple[int, int, int]]
     """Created, updated and unchanged entries by kind."""
-    shown: Document = field(default_factory=dict)
+    export: Document = field(default_factory=dict)
     """The parts of the export afterwards that the row is about."""
     notes: dict[str, str] = field(default_factory=dict)
 
 
-def shown(**keys: Any) -> Document:
+def export_with(**keys: Any) -> Document:
     return tours(keys)
 
 
 def shown_departures(*items: Document) -> Document:
     """Return departures as an export shows them, with the offset of Oslo in winter."""
     times = ("starts_at", "ends_at")
-    return shown(departures=[item | {key: f"{item[key]}+01:00" for key in times if item.get(key)} for item in items])
+    return export_with(
+        departures=[item | {key: f"{item[key]}+01:00" for key in times if item.get(key)} for item in items]
+    )
 
 
 def of_tour(
-    before: Document, after: Document, *, updated: int = 1, notes: dict[str, str] | None = None, **seen: Any
+    before: Document, after: Document, *, updated: int = 1, notes: dict[str, str] | None = None, **keys: Any
 ) -> Import:
     """Return two files with one experience, and keys that the export then shows of it."""
     files = tours(tour(**before)), tours(tour(**after))
-    return Import(*files, {"experiences": (0, updated, 1 - updated)}, shown(**seen), notes or {})
+    return Import(*files, {"experiences": (0, updated, 1 - updated)}, export_with(**keys), notes or {})
 
 
 STANDARD = {"translations": {"de": {"price_tiers": {"standard": "Person"}}}}
-KEPT = {"translations": TRANSLATED["translations"]}
+STORED = {"translations": TRANSLATED["translations"]}
 REPLACED = {"translations": {"de": {"title": "Kajak"}}}
 IMPORTS = {
     "a new experience is published and empty": Import(
         {},
         tours({"slug": "bare", "title": "Bare"}),
         {"experiences": (1, 0, 0)},
-        shown(is_published=True, languages=[], price_tiers=[], price_from=None, what_to_bring=None, translations={}),
+        export_with(
+            is_published=True, languages=[], price_tiers=[], price_from=None, what_to_bring=None, translations={}
+        ),
     ),
     "an experience is matched by id, then by slug": Import(
         tours(tour(id=A, slug="one"), tour(id=B, slug="two")),
@@ -185,14 +189,14 @@ IMPORTS = {
         tours(tour(id=A)),
         tours(tour(id=B)),
         {"experiences": (0, 0, 1)},
-        shown(id=A),
+        export_with(id=A),
         {"/experiences/0/id": f"is stored as {A}, and stays so"},
     ),
     "a key that is left out stays, and a null is emptied": Import(
         tours(tour(excerpt="Flat water.", address="Eidfjord", tags=["water"])),
         tours({"slug": "kayak", "title": "Kayak", "address": None}),
         {"experiences": (0, 1, 0)},
-        shown(excerpt="Flat water.", address=None, tags=["water"], price_from=money(89000)),
+        export_with(excerpt="Flat water.", address=None, tags=["water"], price_from=money(89000)),
     ),
     "a duration is removed from departures with ends": Import(
         departures(departure(24), departure(25)),
@@ -218,13 +222,13 @@ IMPORTS = {
         shown_departures(departure(24, seats_total=3), at("11", id=A), departure(25, seats_total=20)),
     ),
     "departures all move by one place": Import(
-        departures(*(at(hour, id=each) for hour, each in zip(HOURS, (A, B, C), strict=False))),
-        departures(*(at(hour, id=each) for hour, each in zip(HOURS[1:], (A, B, C), strict=True)), at("10")),
+        departures(*(at(hour, id=key) for hour, key in zip(HOURS, (A, B, C), strict=False))),
+        departures(*(at(hour, id=key) for hour, key in zip(HOURS[1:], (A, B, C), strict=True)), at("10")),
         {"departures": (1, 3, 0)},
         shown_departures(at("10"), at("11", id=A), at("12", id=B), at("13", id=C)),
     ),
     "departures move in a circle": Import(
-        departures(*(at(hour, id=each) for hour, each in zip(HOURS, (A, B, C), strict=False))),
+        departures(*(at(hour, id=key) for hour, key in zip(HOURS, (A, B, C), strict=False))),
         departures(at("11", id=A), at("12", id=B), at("10", id=C)),
         {"departures": (0, 3, 0)},
         shown_departures(at("10", id=C), at("11", id=A), at("12", id=B)),
@@ -286,9 +290,9 @@ IMPORTS = {
         shown_departures({"price": None, "prices": {"adult": money(70000)}}),
     ),
     "translations arrive and leave as they were written": Import(
-        {}, tours(tour(**TRANSLATED)), {"experiences": (1, 0, 0)}, shown(**KEPT)
+        {}, tours(tour(**TRANSLATED)), {"experiences": (1, 0, 0)}, export_with(**STORED)
     ),
-    "translations that are left out stay": of_tour(TRANSLATED, {}, updated=0, **KEPT),
+    "translations that are left out stay": of_tour(TRANSLATED, {}, updated=0, **STORED),
     "translations are replaced whole": of_tour(TRANSLATED, REPLACED, **REPLACED),
     **{
         f"translations that are {empty} are none": of_tour(TRANSLATED, {"translations": empty}, translations={})
@@ -306,7 +310,7 @@ IMPORTS = {
         notes={
             "/experiences/0/translations/de/price_tiers/adult": "is no price tier of its experience, and is ignored"
         },
-        translations=KEPT["translations"] | {"de": {key: GERMAN[key] for key in GERMAN if key != "price_tiers"}},
+        translations=STORED["translations"] | {"de": {key: GERMAN[key] for key in GERMAN if key != "price_tiers"}},
     ),
     "a customer is matched by the identity of the address": Import(
         customer(email="Renée@Example.com", name="Renée", tags=["vip"]),
@@ -359,27 +363,27 @@ IMPORTS = {
 }
 
 
-def covers(found: Any, wanted: Any) -> bool:
-    """Return whether the found value has everything that is wanted; a list has as many items."""
-    if isinstance(wanted, dict):
-        return all(key in found and covers(found[key], value) for key, value in wanted.items())
-    if isinstance(wanted, list):
-        return len(found) == len(wanted) and all(map(covers, found, wanted))
-    return bool(found == wanted)
+def covers(document: Any, part: Any) -> bool:
+    """Return whether a document has everything of a part; a list has as many items."""
+    if isinstance(part, dict):
+        return all(key in document and covers(document[key], value) for key, value in part.items())
+    if isinstance(part, list):
+        return len(document) == len(part) and all(map(covers, document, part))
+    return bool(document == part)
 
 
 @pytest.mark.parametrize("case", IMPORTS.values(), ids=IMPORTS)
 def test_a_file_changes_what_it_names_and_a_second_time_nothing(world: World, case: Import) -> None:
     load(world, case.before)
     world.clock.advance(HOUR)
-    done = load(world, case.after)
-    assert {kind: getattr(done, kind) for kind in case.counts} == case.counts
-    assert dict(done.notes) == case.notes
-    found = exported(world)
-    assert covers(found, case.shown), found
+    summary = load(world, case.after)
+    assert {kind: getattr(summary, kind) for kind in case.counts} == case.counts
+    assert dict(summary.notes) == case.notes
+    export = exported(world)
+    assert covers(export, case.export), export
     before = everything(world)
-    for document in [case.after] if case.notes else [case.after, found]:
-        assert all(each.created == each.updated == 0 for each in counts(load(world, document)))
+    for document in [case.after] if case.notes else [case.after, export]:
+        assert all(kind.created == kind.updated == 0 for kind in counts(load(world, document)))
     assert everything(world) == before
 
 
@@ -462,12 +466,12 @@ REFUSALS: dict[str, tuple[Document, Document, dict[str, Any]]] = {
 
 
 @pytest.mark.one_database
-@pytest.mark.parametrize(("before", "after", "found"), REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize(("before", "after", "problems"), REFUSALS.values(), ids=REFUSALS)
 def test_a_file_is_refused_for_what_stands_against_it(
-    world: World, before: Document, after: Document, found: dict[str, Any]
+    world: World, before: Document, after: Document, problems: dict[str, Any]
 ) -> None:
     load(world, before)
-    assert refused(world, after, other_currency=True) == found
+    assert refused(world, after, other_currency=True) == problems
 
 
 @pytest.mark.parametrize(
@@ -489,10 +493,10 @@ def test_a_currency_is_changed_with_all_prices(world: World, before: Document, a
 def test_a_dry_run_counts_the_changes_and_needs_only_to_read(world: World) -> None:
     document = departures(departure()) | cards({})
     plan = transfer.validate(document, organization=world.organization)
-    done = world.database.read(
+    summary = world.database.read(
         lambda tx: transfer.import_plan(tx, world.organization, world.installation, plan, now=NOON, dry_run=True)
     )
-    assert counts(done) == (Counts(1, 0, 0), Counts(1, 0, 0), Counts(0, 0, 0), Counts(1, 0, 0))
+    assert counts(summary) == (Counts(1, 0, 0), Counts(1, 0, 0), Counts(0, 0, 0), Counts(1, 0, 0))
     assert [stored(world, table) for table in TABLES] == [[]] * len(TABLES)
 
 
@@ -509,9 +513,9 @@ def test_another_organization_is_neither_seen_nor_touched(world: World, new_worl
 def test_two_concurrent_imports_have_the_result_of_two_successive_ones(world: World) -> None:
     document = departures(*(at(f"{hour:02}") for hour in range(24)))
     document["customers"] = [{"email": f"guest{i}@example.com", "name": "Guest"} for i in range(24)]
-    done = together(*[partial(load, world, document)] * 4)
-    assert sum(each.departures.created for each in done) == 24
-    assert sum(each.departures.unchanged for each in done) == 3 * 24
+    summaries = together(*[partial(load, world, document)] * 4)
+    assert sum(summary.departures.created for summary in summaries) == 24
+    assert sum(summary.departures.unchanged for summary in summaries) == 3 * 24
     assert len(stored(world, tables.departures)) == len(stored(world, tables.customers)) == 24
 
 
@@ -539,8 +543,8 @@ def test_an_experience_arrives_and_leaves_with_everything_that_was_written(world
     )
     load(world, tours(written, tour(slug="german", **TRANSLATED)))
     page = world.database.read(lambda tx: experiences.find(tx, world.caller(), PageRequest()))
-    for found in (*page["data"], *exported(world)["experiences"]):
-        assert found["slug"] == "german" or {key: found[key] for key in written} == written
+    for experience in (*page["data"], *exported(world)["experiences"]):
+        assert experience["slug"] == "german" or {key: experience[key] for key in written} == written
     assert world.examine() == []
 
 
@@ -564,8 +568,8 @@ def test_only_what_changed_is_updated(world: World) -> None:
 
 def test_lists_are_compared_by_their_values_not_by_their_text(world: World) -> None:
     world.experience(slug="kayak", title="Kayak", languages='["nb",   "en"]')
-    done = load(world, tours({"slug": "kayak", "title": "Kayak", "languages": ["nb", "en"]}))
-    assert done.experiences == Counts(0, 0, 1)
+    summary = load(world, tours({"slug": "kayak", "title": "Kayak", "languages": ["nb", "en"]}))
+    assert summary.experiences == Counts(0, 0, 1)
 
 
 # Departures ------------------------------------------------------------------------------------------------------
@@ -578,9 +582,9 @@ def only(world: World, table: Any, *names: str) -> Any:
 
 
 def test_an_import_keeps_sold_seats_and_fields_that_it_does_not_name(world: World) -> None:
-    known = world.experience(slug="kayak")
+    experience = world.experience(slug="kayak")
     world.departure(
-        known, starts_at=START, seats_taken=5, status="closed", price_minor=1, ends_at=START + HOUR, seats=12
+        experience, starts_at=START, seats_taken=5, status="closed", price_minor=1, ends_at=START + HOUR, seats=12
     )
     schedule = {"weekdays": ["thu"], "times": ["10:00"], "from": "2026-12-24", "to": "2026-12-24", "seats_total": 14}
     assert load(world, tours(tour(schedules=[schedule]))).departures == Counts(0, 1, 0)
@@ -590,8 +594,8 @@ def test_an_import_keeps_sold_seats_and_fields_that_it_does_not_name(world: Worl
 
 def test_a_total_lowered_under_what_is_sold_leaves_no_seat_to_sell(world: World) -> None:
     world.departure(world.experience(slug="kayak"), starts_at=START, seats_taken=9)
-    done = load(world, departures(departure(seats_total=5)))
-    assert done.notes == (("/experiences/0/departures/0/seats_total", "9 seats are sold already"),)
+    summary = load(world, departures(departure(seats_total=5)))
+    assert summary.notes == (("/experiences/0/departures/0/seats_total", "9 seats are sold already"),)
     assert only(world, tables.departures, "seats_total", "seats_ceiling", "seats_taken") == (5, 9, 9)
     assert load(world, departures(departure(seats_total=5))).notes == ()
     load(world, departures(departure(seats_total=20)))
@@ -599,10 +603,10 @@ def test_a_total_lowered_under_what_is_sold_leaves_no_seat_to_sell(world: World)
 
 
 def test_moving_or_cancelling_under_guests_is_reported(world: World) -> None:
-    known = world.departure(world.experience(slug="kayak"), starts_at=START, seats_taken=2)
-    done = load(world, departures(at("11", id=known, status="cancelled")))
+    stored_id = world.departure(world.experience(slug="kayak"), starts_at=START, seats_taken=2)
+    summary = load(world, departures(at("11", id=stored_id, status="cancelled")))
     moved = "/experiences/0/departures/0"
-    assert [note.pointer for note in done.notes] == [f"{moved}/starts_at", f"{moved}/status"]
+    assert [note.pointer for note in summary.notes] == [f"{moved}/starts_at", f"{moved}/status"]
 
 
 def test_a_departure_that_is_for_sale_again_cancels_no_more_bookings(world: World) -> None:
@@ -658,9 +662,9 @@ def test_an_import_returns_no_money_to_a_spent_gift_card(world: World) -> None:
     document = cards({"id": A, "balance": money(40000)})
     load(world, document)
     world.change(tables.gift_cards, A, balance_minor=10000)
-    done = load(world, document)
-    assert done.gift_cards == Counts(0, 0, 1)
-    assert done.notes == (("/gift_cards/0/balance", "stays 10000, as it is stored"),)
+    summary = load(world, document)
+    assert summary.gift_cards == Counts(0, 0, 1)
+    assert summary.notes == (("/gift_cards/0/balance", "stays 10000, as it is stored"),)
     raised = load(world, cards({"initial_amount": money(90000)}))
     assert raised.gift_cards == Counts(0, 0, 1)
     assert [note.pointer for note in raised.notes] == ["/gift_cards/0/initial_amount"]
@@ -698,10 +702,10 @@ def test_an_export_without_the_key_of_a_code_is_refused_by_name(world: World) ->
 def test_an_export_after_a_tier_was_removed_imports(world: World) -> None:
     load(world, tours(tour(**TRANSLATED)))
     load(world, tours(tour(price_tiers=[CHILD])))
-    found = exported(world)
-    assert load(world, found).notes == ()
-    assert load(world, found).experiences == Counts(0, 0, 1)
-    assert exported(world) == found
+    export = exported(world)
+    assert load(world, export).notes == ()
+    assert load(world, export).experiences == Counts(0, 0, 1)
+    assert exported(world) == export
 
 
 def test_names_of_a_removed_tier_return_with_it(world: World) -> None:
@@ -714,7 +718,7 @@ def test_names_of_a_removed_tier_return_with_it(world: World) -> None:
 def test_an_export_reads_four_tables_and_keeps_every_microsecond(world: World, statements: list[str]) -> None:
     world.departure(world.experience(), starts_at=NOON + 1)
     statements.clear()
-    found = exported(world)
+    export = exported(world)
     assert len(statements) == 4
-    assert found["experiences"][0]["departures"][0]["starts_at"] == "2026-11-21T13:00:00.000001+01:00"
-    assert load(world, found).departures == Counts(0, 0, 1)
+    assert export["experiences"][0]["departures"][0]["starts_at"] == "2026-11-21T13:00:00.000001+01:00"
+    assert load(world, export).departures == Counts(0, 0, 1)

@@ -13,8 +13,8 @@ from booking_core.catalogue.transfer import InvalidCatalogue
 
 def tour(*starts: str, **keys: Any) -> Document:
     """Return a file with an experience that has no price, and departures with these starts."""
-    wanted = {"slug": "kayak", "title": "Kayak", "duration_minutes": 60}
-    return tours(wanted | {"departures": [departure(starts_at=start) for start in starts]} | keys)
+    entry = {"slug": "kayak", "title": "Kayak", "duration_minutes": 60}
+    return tours(entry | {"departures": [departure(starts_at=start) for start in starts]} | keys)
 
 
 def problems(document: object, world: World | None = None, **keys: bool) -> dict[str, str]:
@@ -45,18 +45,18 @@ CHF = money(1000, "CHF")
 def test_any_money_in_another_currency_is_refused_unless_it_is_meant(
     world: World, document: Document, pointer: str
 ) -> None:
-    found = problems(document, world)
-    assert list(found) == [pointer]
-    assert found[pointer].startswith("is CHF, and the organization's currency is NOK (one such amount)")
-    assert "--other-currency" in found[pointer]
+    messages = problems(document, world)
+    assert list(messages) == [pointer]
+    assert messages[pointer].startswith("is CHF, and the organization's currency is NOK (one such amount)")
+    assert "--other-currency" in messages[pointer]
     assert transfer.validate(document, organization=world.organization, other_currency=True)
     assert transfer.validate(document)
 
 
 def test_each_other_currency_is_reported_once_with_how_often_it_occurs(world: World) -> None:
     codes = enumerate(("NOK", "CHF", "SEK", "CHF"))
-    found = problems(cards(*({"code": f"GIFT{i}", "initial_amount": money(1000, code)} for i, code in codes)), world)
-    assert [(pointer, message.partition(";")[0]) for pointer, message in found.items()] == [
+    messages = problems(cards(*({"code": f"GIFT{i}", "initial_amount": money(1000, code)} for i, code in codes)), world)
+    assert [(pointer, message.partition(";")[0]) for pointer, message in messages.items()] == [
         ("/gift_cards/1/initial_amount/currency", "is CHF, and the organization's currency is NOK (2 such amounts)"),
         ("/gift_cards/2/initial_amount/currency", "is SEK, and the organization's currency is NOK (one such amount)"),
     ]
@@ -64,9 +64,9 @@ def test_each_other_currency_is_reported_once_with_how_often_it_occurs(world: Wo
 
 def test_a_file_that_names_another_zone_is_refused_unless_it_is_meant(world: World) -> None:
     document = tour("2026-12-24T10:00:00", "2026-12-25T10:00:00-03:00") | {"timezone": "America/Santiago"}
-    found = problems(document, world)
-    assert list(found) == ["/timezone"]
-    assert found["/timezone"].startswith("is America/Santiago, and the organization's time zone is Europe/Oslo;")
+    messages = problems(document, world)
+    assert list(messages) == ["/timezone"]
+    assert messages["/timezone"].startswith("is America/Santiago, and the organization's time zone is Europe/Oslo;")
     plan = transfer.validate(document, organization=world.organization, other_timezone=True)
     wall, offset = (entry.values["starts_at"] for entry in plan.departures)
     assert world.organization.zone.iso(wall) == "2026-12-24T10:00:00+01:00"
@@ -76,8 +76,8 @@ def test_a_file_that_names_another_zone_is_refused_unless_it_is_meant(world: Wor
 def test_an_offset_that_the_zone_never_has_then_needs_an_option(world: World) -> None:
     summer, winter = "2027-07-01T10:00:00+01:00", "2026-12-24T10:00:00+02:00"
     for wrong in (summer, winter, "2026-12-24T10:00:00-0300", "2026-12-24T10:00:00 02:00"):
-        found = problems(tour("2026-12-24T10:00:00+01:00", wrong), world)
-        assert found == {
+        messages = problems(tour("2026-12-24T10:00:00+01:00", wrong), world)
+        assert messages == {
             "/experiences/0/departures/1/starts_at": "has an offset that Europe/Oslo does not have then;"
             " --other-timezone imports the file all the same"
         }

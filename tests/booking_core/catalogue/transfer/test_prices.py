@@ -25,12 +25,12 @@ ADULT, CHILD = tier("adult", 89000), tier("child", 45000)
 
 
 def available(world: World) -> list[Document]:
-    found = world.database.read(
+    page = world.database.read(
         lambda tx: catalogue.departures.find_available(
             tx, world.caller(), date_from=date(2026, 11, 21), date_to=date(2027, 2, 20)
         )
     )
-    return list(found["data"])
+    return list(page["data"])
 
 
 def prices(world: World) -> list[int | None]:
@@ -47,14 +47,14 @@ TIERS = ("adult", "child", "family", "senior ~/å")
 def drawn_tours(draw: st.DrawFn) -> Document:
     """Draw an experience with some departures: with tiers or without, with separate prices or without."""
     offered = draw(st.lists(st.sampled_from(TIERS), unique=True))
-    made: Document = {"slug": f"tour-{next(_numbers)}", "title": "Tour", "duration_minutes": 60}
+    entry: Document = {"slug": f"tour-{next(_numbers)}", "title": "Tour", "duration_minutes": 60}
     if draw(st.booleans()):
-        made["price_from"] = money(draw(AMOUNTS))
-    made["price_tiers"] = [tier(name, draw(AMOUNTS)) for name in offered]
-    made["departures"] = [
+        entry["price_from"] = money(draw(AMOUNTS))
+    entry["price_tiers"] = [tier(name, draw(AMOUNTS)) for name in offered]
+    entry["departures"] = [
         departure(starts_at=f"2026-12-{day:02}T10:00:00") | draw(own_prices(offered)) for day in range(1, 4)
     ]
-    return made
+    return entry
 
 
 def own_prices(offered: list[str]) -> st.SearchStrategy[Document]:
@@ -64,7 +64,7 @@ def own_prices(offered: list[str]) -> st.SearchStrategy[Document]:
     amounts = st.one_of(AMOUNTS, AMOUNTS.map(money))
     return st.one_of(
         st.just({}),
-        st.dictionaries(st.sampled_from(offered), amounts, max_size=4).map(lambda own: {"prices": own}),
+        st.dictionaries(st.sampled_from(offered), amounts, max_size=4).map(lambda drawn: {"prices": drawn}),
     )
 
 
@@ -76,22 +76,22 @@ def test_the_prices_that_availability_shows_are_what_bookings_are_charged(
 ) -> None:
     world = new_world()
     load(world, tours(*documents))
-    ops, seen = Operations(world), 0
-    kinds = {each["id"]: each for each in listed(world)}
-    for shown in available(world):
-        kind = kinds[shown["experience_id"]]
+    ops, priced = Operations(world), 0
+    kinds = {experience["id"]: experience for experience in listed(world)}
+    for bookable in available(world):
+        kind = kinds[bookable["experience_id"]]
         tiers = kind["price_tiers"] or [{"id": "standard"}]
-        charged = [totals(ops, shown["id"], each["id"]) for each in tiers]
-        if shown["price"] is None:
-            assert (shown["status"], charged) == ("closed", [None])
+        charged = [totals(ops, bookable["id"], unit["id"]) for unit in tiers]
+        if bookable["price"] is None:
+            assert (bookable["status"], charged) == ("closed", [None])
             continue
-        assert {len(set(each or ())) for each in charged} == {1}, "each way to book charges the same"
-        amounts = {each[0] for each in charged if each}
-        assert {each["price"]["amount_minor"] for each in shown["price_tiers"]} == amounts, "as shown for each tier"
-        assert shown["price"] in (money(min(amounts - {0} or amounts)), kind["price_from"])
-        assert shown["price"]["amount_minor"] or amounts == {0}, "zero only where every tier is free"
-        seen += 1
-    assert seen or all(not each["price_tiers"] for each in documents)
+        assert {len(set(sums or ())) for sums in charged} == {1}, "each way to book charges the same"
+        amounts = {sums[0] for sums in charged if sums}
+        assert {unit["price"]["amount_minor"] for unit in bookable["price_tiers"]} == amounts, "as shown for each tier"
+        assert bookable["price"] in (money(min(amounts - {0} or amounts)), kind["price_from"])
+        assert bookable["price"]["amount_minor"] or amounts == {0}, "zero only where every tier is free"
+        priced += 1
+    assert priced or all(not document["price_tiers"] for document in documents)
 
 
 def totals(ops: Operations, departure_id: str, tier_id: str) -> list[int] | None:
@@ -131,7 +131,7 @@ def test_prices_are_exported_to_what_imports_to_the_same(
 
 
 @pytest.mark.parametrize(
-    ("own", "pointer", "words"),
+    ("keys", "pointer", "words"),
     [
         ({"price": money(1)}, "/price", "is a single price, and its experience has price tiers"),
         ({"prices": {"chld": 1}}, "/prices/chld", "is no price tier of its experience; did you mean child?"),
@@ -145,16 +145,16 @@ def test_prices_are_exported_to_what_imports_to_the_same(
     ],
 )
 def test_what_is_wrong_with_a_departure_s_prices_is_reported_by_pointer(
-    world: World, own: Document, pointer: str, words: str
+    world: World, keys: Document, pointer: str, words: str
 ) -> None:
-    found = refused(world, departures(departure(**own), price_tiers=[ADULT, CHILD]))
-    (message,) = [text for at, text in found.items() if at == f"/experiences/0/departures/0{pointer}"]
+    messages = refused(world, departures(departure(**keys), price_tiers=[ADULT, CHILD]))
+    (message,) = [text for at, text in messages.items() if at == f"/experiences/0/departures/0{pointer}"]
     assert message.startswith(words)
 
 
 def test_prices_for_tiers_need_tiers(world: World) -> None:
-    found = refused(world, departures(departure(prices={"adult": 1}), price_from=money(89000)))
-    assert found == {
+    messages = refused(world, departures(departure(prices={"adult": 1}), price_from=money(89000)))
+    assert messages == {
         "/experiences/0/departures/0/prices": "need price tiers, and the file gives its experience none;"
         " without tiers write price"
     }
@@ -166,9 +166,9 @@ def test_prices_for_tiers_need_tiers(world: World) -> None:
 def test_a_single_price_stored_beside_tiers_is_neither_shown_nor_charged(world: World) -> None:
     """As catalogues of earlier versions could leave it."""
     world.departure(world.experience(slug="kayak"), price_minor=1)
-    (shown,) = available(world)
-    assert shown["price"] == money(89000)
-    assert totals(Operations(world), shown["id"], "adult") == [89000] * 3
+    (bookable,) = available(world)
+    assert bookable["price"] == money(89000)
+    assert totals(Operations(world), bookable["id"], "adult") == [89000] * 3
     document = exported(world)
     assert document["experiences"][0]["departures"][0]["price"] is None
     assert load(world, document).departures.unchanged == 1
@@ -178,19 +178,19 @@ def test_the_price_of_a_removed_tier_is_neither_shown_nor_charged(world: World) 
     load(world, departures(departure(prices={"child": 1, "adult": 80000}), price_tiers=[ADULT, CHILD]))
     assert len(load(world, tours(tour(price_tiers=[ADULT]))).notes) == 1
     assert load(world, tours(tour(price_tiers=[ADULT]))).notes == ()
-    (shown,) = available(world)
-    assert shown["price"] == money(80000)
-    assert totals(Operations(world), shown["id"], "adult") == [80000] * 3
-    assert totals(Operations(world), shown["id"], "child") is None
-    (kept,) = exported(world)["experiences"][0]["departures"]
-    assert kept["prices"] == {"adult": money(80000)}
+    (bookable,) = available(world)
+    assert bookable["price"] == money(80000)
+    assert totals(Operations(world), bookable["id"], "adult") == [80000] * 3
+    assert totals(Operations(world), bookable["id"], "child") is None
+    (entry,) = exported(world)["experiences"][0]["departures"]
+    assert entry["prices"] == {"adult": money(80000)}
 
 
 def test_a_booking_keeps_its_price_when_the_departure_gets_another(world: World) -> None:
     load(world, departures(departure(), price_tiers=[ADULT]))
     ops = Operations(world)
-    (shown,) = available(world)
-    before = ops.check_out(shown["id"])
+    (bookable,) = available(world)
+    before = ops.check_out(bookable["id"])
     load(world, departures(departure(prices={"adult": 1}), price_tiers=[ADULT]))
     world.clock.advance(DAY // 100)
     assert ops.pay(before["id"])["totals"]["total"] == money(89000)

@@ -62,24 +62,24 @@ SCHEDULES: dict[str, tuple[list[dict[str, Any]], list[str], list[str]]] = {
 def test_a_schedule_becomes_departures_and_reports_what_a_clock_change_moves(
     schedules: list[dict[str, Any]], starts: list[str], messages: list[str]
 ) -> None:
-    found, notes = planned(*schedules)
-    assert found == starts
+    times, notes = planned(*schedules)
+    assert times == starts
     assert notes == tuple(Note("/experiences/0/schedules/0/times/0", message) for message in messages)
 
 
 def test_a_departure_written_by_itself_stands_for_the_scheduled_one() -> None:
-    own = {"starts_at": "2026-12-05T09:00:00Z", "seats_total": 7, "status": "closed"}
-    starts, _ = planned(schedule("2026-12-05", "2026-12-06", times=["10:00"]), departures=[own])
+    entry = {"starts_at": "2026-12-05T09:00:00Z", "seats_total": 7, "status": "closed"}
+    starts, _ = planned(schedule("2026-12-05", "2026-12-06", times=["10:00"]), departures=[entry])
     assert starts == ["2026-12-05T10:00:00+01:00", "2026-12-06T10:00:00+01:00"]
 
 
 def test_starts_and_ends_written_one_by_one_are_reported_as_well() -> None:
-    own = {"starts_at": "2027-03-28T02:30:00", "ends_at": "2027-10-31T02:30:00", "seats_total": 7}
-    _, notes = planned(departures=[own])
+    entry = {"starts_at": "2027-03-28T02:30:00", "ends_at": "2027-10-31T02:30:00", "seats_total": 7}
+    _, notes = planned(departures=[entry])
     assert [note.pointer for note in notes] == [
         f"/experiences/0/departures/0/{key}" for key in ("starts_at", "ends_at")
     ]
-    _, notes = planned(departures=[own | {key: f"{own[key]}+02:00" for key in ("starts_at", "ends_at")}])
+    _, notes = planned(departures=[entry | {key: f"{entry[key]}+02:00" for key in ("starts_at", "ends_at")}])
     assert notes == ()
 
 

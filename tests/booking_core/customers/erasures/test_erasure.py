@@ -58,7 +58,7 @@ def test_an_erasure_leaves_nothing_of_checkouts_payments_and_disputes(
         ledger.pay(first["payment"]["intent_id"])
         ledger.pay(second["payment"]["intent_id"])
         ledger.intents[second["payment"]["intent_id"]]["amount_received"] = 5
-        paid = [webhooks.succeeded(each["payment"]["intent_id"]) for each in (first, second)]
+        paid = [webhooks.succeeded(checkout["payment"]["intent_id"]) for checkout in (first, second)]
         for event in (failed, *paid, webhooks.disputed(first["payment"]["intent_id"])):
             assert webhooks.send(guests.api.client, event, now_s=world.clock() / 1e6).status_code == 200
         guests.act(lambda tx: checkouts.resolve(tx, actor, second["id"], note="Canarynote of review"))
@@ -78,8 +78,8 @@ def test_the_mails_that_a_sandbox_keeps_lose_the_guest(guests: Guests, clock: Fi
     sandbox = Guests(Api(guests.api.client, make_world(guests.world.database, clock, clock_offset=0)), guests.url)
     sandbox.book("booked")
     sandbox.mails.write()
-    claimed = [each for each in sandbox.mails.claim() if each.organization_id == sandbox.world.org]
-    sandbox.act(lambda tx: notifications.record(tx, [MailResult(each, MailOutcome.SENT) for each in claimed]))
+    claimed = [mail for mail in sandbox.mails.claim() if mail.organization_id == sandbox.world.org]
+    sandbox.act(lambda tx: notifications.record(tx, [MailResult(mail, MailOutcome.SENT) for mail in claimed]))
     sandbox.world.clock.advance(10 * DAY)
     assert {"mails.message", "mails.recipient"} <= sandbox.traces()
     sandbox.request()
@@ -89,7 +89,7 @@ def test_the_mails_that_a_sandbox_keeps_lose_the_guest(guests: Guests, clock: Fi
 
 @pytest.mark.one_database
 def test_numbers_money_and_the_other_guest_stay_as_they_were(filled: Guests) -> None:
-    own = filled.customer_id()
+    customer_id = filled.customer_id()
     before = filled.dump()
     filled.request()
     filled.erase()
@@ -106,7 +106,7 @@ def test_numbers_money_and_the_other_guest_stay_as_they_were(filled: Guests) -> 
         "erasures": 1,
         "mails": len(after["mails"]),  # unsent mails are written again
     }
-    assert own in {str(row["id"]) for row in after["customers"]}
+    assert customer_id in {str(row["id"]) for row in after["customers"]}
     ended, ended_before = (
         {row["id"]: row["status"] for row in rows["mails"] if row["status"] != "queued"} for rows in (after, before)
     )
@@ -123,11 +123,11 @@ def test_the_receivers_get_one_event_and_the_customer_is_anonymous_at_once(fille
     filled.erase()
     assert filled.request(customer_id)["status"] == "finished"
     claimed = filled.hooks.claim(free=1000)
-    assert [each.event_type for each in claimed] == ["customer.updated"]
-    shown = json.loads(claimed[0].body)["data"]["object"]
-    assert shown == filled.api.get(f"/customers/{customer_id}").json()
-    assert (shown["name"], shown["phone"]) == ("Anonymized", None)
-    assert shown["email"] == f"anonymized-{customer_id}@anonymized.invalid"
+    assert [delivery.event_type for delivery in claimed] == ["customer.updated"]
+    customer = json.loads(claimed[0].body)["data"]["object"]
+    assert customer == filled.api.get(f"/customers/{customer_id}").json()
+    assert (customer["name"], customer["phone"]) == ("Anonymized", None)
+    assert customer["email"] == f"anonymized-{customer_id}@anonymized.invalid"
 
 
 @pytest.mark.one_database
@@ -135,13 +135,13 @@ def test_a_retry_after_an_erasure_books_and_shows_nothing(filled: Guests) -> Non
     filled.request()
     filled.erase()
     before = filled.world.rows(tables.bookings)
-    for key, (path, body) in filled.answers.items():
-        again = filled.api.post(path, body, key=f"key-of-{key}")
+    for key, (path, request) in filled.answers.items():
+        again = filled.api.post(path, request, key=f"key-of-{key}")
         is_new = path in ("/bookings", "/customers") and key != "customer-again"
         assert again.status_code == (201 if is_new else 200), again.text
         assert "canary" not in again.text.lower()
-        shown = again.json()
-        assert shown.get("booking", shown).get("manage_url") is None
+        body = again.json()
+        assert body.get("booking", body).get("manage_url") is None
     assert filled.world.rows(tables.bookings) == before
     assert filled.api.get("/customers", email=ADA["email"]).json()["data"] == []
 
@@ -256,7 +256,7 @@ def test_a_delivery_in_flight_is_waited_for(guests: Guests) -> None:
     guests.world.clock.advance(MINUTE)
     assert guests.process() == 0
     assert guests.ops.booking(booking_id)["guest_email"] == ADA["email"]
-    guests.hooks.record(*(guests.hooks.result(each, response_excerpt="Canarymail") for each in claimed))
+    guests.hooks.record(*(guests.hooks.result(delivery, response_excerpt="Canarymail") for delivery in claimed))
     guests.process()
     assert guests.ops.booking(booking_id)["guest_email"] is None
     assert guests.traces() == set()

@@ -21,10 +21,10 @@ ENDS = NOON + 2 * DAY + 150 * MINUTE
 def expire(guests: Guests) -> list[str]:
     """Anonymize customers past their retention as the worker does, and return their ids."""
     world, work = guests.world, erasures.candidates(KEPT_DAYS)
-    found = world.database.read(lambda tx: work.find(tx, world.org, after=None, limit=100))
-    ids = [row.key for row in found.rows]
+    page = world.database.read(lambda tx: work.find(tx, world.org, after=None, limit=100))
+    ids = [row.key for row in page.rows]
     expired = guests.act(lambda tx: erasures.expire(tx, world.org, ids, retention_days=KEPT_DAYS))
-    return [str(each) for each in expired.finished]
+    return [str(customer_id) for customer_id in expired.finished]
 
 
 @pytest.fixture(autouse=True)

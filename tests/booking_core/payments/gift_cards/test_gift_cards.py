@@ -39,11 +39,11 @@ def ids(page: dict[str, Any]) -> list[str]:
 
 
 def test_a_gift_card_has_the_shape_of_the_model(world: World) -> None:
-    shown = get(world, card(world, code=CODE, balance_minor=12_500, expires_at=NOON + 300 * DAY))
-    assert GiftCard.model_validate(shown).model_dump(mode="json", exclude_unset=True) == shown
-    assert [*shown, "code"] == list(GiftCard.model_fields)
-    assert shown == {
-        "id": shown["id"],
+    gift_card = get(world, card(world, code=CODE, balance_minor=12_500, expires_at=NOON + 300 * DAY))
+    assert GiftCard.model_validate(gift_card).model_dump(mode="json", exclude_unset=True) == gift_card
+    assert [*gift_card, "code"] == list(GiftCard.model_fields)
+    assert gift_card == {
+        "id": gift_card["id"],
         "code_last4": "1234",
         "status": "active",
         "initial_amount": {"amount_minor": 50_000, "currency": "NOK"},
@@ -74,12 +74,12 @@ STATUSES: list[tuple[dict[str, Any], GiftCardStatus]] = [
 
 
 def test_the_field_and_the_filter_use_the_current_status(world: World) -> None:
-    made = {card(world, **changed): status for changed, status in STATUSES}
-    assert {one: get(world, one)["status"] for one in made} == made
+    statuses = {card(world, **changed): status for changed, status in STATUSES}
+    assert {one: get(world, one)["status"] for one in statuses} == statuses
     for status in GiftCardStatus:
         page = find(world, status=status)
         assert {item["status"] for item in page["data"]} == {status.value}
-        assert set(ids(page)) == {one for one, its in made.items() if its is status}
+        assert set(ids(page)) == {one for one, its in statuses.items() if its is status}
 
 
 def test_the_instant_of_the_caller_decides_about_the_status(world: World, shared_database_url: str) -> None:
@@ -111,9 +111,9 @@ def test_a_code_outlives_the_rotation_of_secret_keys(world: World) -> None:
 
 
 def test_one_code_has_another_hash_in_another_organization(world: World) -> None:
-    mine = gift_codes.hash_code(KEYS, world.org, CODE)
-    assert mine == gift_codes.hash_code(KEYS, world.org, " gift-abcd-1234\n")
-    assert mine != gift_codes.hash_code(KEYS, tokens.new_id(), CODE)
+    code_hash = gift_codes.hash_code(KEYS, world.org, CODE)
+    assert code_hash == gift_codes.hash_code(KEYS, world.org, " gift-abcd-1234\n")
+    assert code_hash != gift_codes.hash_code(KEYS, tokens.new_id(), CODE)
     assert CODE not in gift_codes.seal_code(KEYS, world.org, tokens.new_id(), CODE)
 
 
@@ -126,14 +126,14 @@ def test_the_last_four_of_a_short_code_are_all_of_it() -> None:
 
 
 def test_a_filtered_list_is_paged_to_its_end(world: World) -> None:
-    made = {card(world, balance_minor=i % 2) for i in range(9)}
-    seen, page = [], find(world, PageRequest(limit=2), status=GiftCardStatus.ACTIVE)
+    cards = {card(world, balance_minor=i % 2) for i in range(9)}
+    walked, page = [], find(world, PageRequest(limit=2), status=GiftCardStatus.ACTIVE)
     while page["has_more"]:
-        seen += ids(page)
+        walked += ids(page)
         page = find(world, PageRequest(limit=2, starting_after=page["next_cursor"]), status=GiftCardStatus.ACTIVE)
-    seen += ids(page)
-    assert len(seen) == len(set(seen)) == 4
-    assert set(seen) < made
+    walked += ids(page)
+    assert len(walked) == len(set(walked)) == 4
+    assert set(walked) < cards
 
 
 def test_updated_since_includes_its_timestamp(world: World) -> None:

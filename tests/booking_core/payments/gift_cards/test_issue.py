@@ -158,9 +158,9 @@ def test_a_card_that_expired_meanwhile_stays_expired_when_it_is_switched_on(till
 
 
 def test_another_organizations_card_cannot_be_switched(till: Till, new_world: Callable[..., World]) -> None:
-    theirs, _ = Till(new_world()).issue()
+    other_card, _ = Till(new_world()).issue()
     switches: list[Callable[[str], Any]] = [till.deactivate, till.reactivate]
     for switch in switches:
-        for gift_card_id in (theirs["id"], new_id()):
+        for gift_card_id in (other_card["id"], new_id()):
             with pytest.raises(NotFound):
                 switch(gift_card_id)

@@ -31,24 +31,24 @@ def balance(card: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "taken", "status"),
+    ("wanted_minor", "taken_minor", "status"),
     [(12_500, 12_500, "active"), (49_999, 49_999, "active"), (50_000, 50_000, "expired"), (89_000, 50_000, "expired")],
 )
 def test_a_booking_redeems_up_to_the_balance_and_publishes_the_card(
-    till: Till, wanted: int, taken: int, status: str
+    till: Till, wanted_minor: int, taken_minor: int, status: str
 ) -> None:
     card, code = till.issue(50_000)
     booking_id = new_id()
-    redeemed = till.redeem(code, wanted, booking_id=booking_id)
-    assert (redeemed.gift_card_id, redeemed.amount_minor) == (card["id"], taken)
-    shown = till.card(card["id"])
-    assert (balance(shown), shown["status"]) == (50_000 - taken, status)
-    assert till.ledger(card["id"]) == [("redeem", booking_id, -taken)]
+    redeemed = till.redeem(code, wanted_minor, booking_id=booking_id)
+    assert (redeemed.gift_card_id, redeemed.amount_minor) == (card["id"], taken_minor)
+    gift_card = till.card(card["id"])
+    assert (balance(gift_card), gift_card["status"]) == (50_000 - taken_minor, status)
+    assert till.ledger(card["id"]) == [("redeem", booking_id, -taken_minor)]
     event = till.events()[-1]
     assert event["type"] == "gift_card.redeemed"
     assert event["data"] == {
-        "object": shown,
-        "redeemed_amount": {"amount_minor": taken, "currency": "NOK"},
+        "object": gift_card,
+        "redeemed_amount": {"amount_minor": taken_minor, "currency": "NOK"},
         "booking_id": booking_id,
     }
     assert code not in str(event)
@@ -89,7 +89,7 @@ def test_a_card_that_pays_nothing_says_why(till: Till) -> None:
         "gift_card_expired": reason(till, till.issue(expires_at=NOON)[1]),
         "gift_card_currency": reason(till, till.issue(currency="EUR")[1]),
     }
-    assert reasons == {each: each for each in reasons}
+    assert reasons == {word: word for word in reasons}
     assert reason(till, till.issue(valid_from=NOON + 1)[1]) == "gift_card_expired"
     assert [row["kind"] for row in till.world.rows(tables.gift_card_entries)].count("redeem") == 1
 
@@ -130,7 +130,8 @@ def test_a_booking_gives_back_once(till: Till) -> None:
     assert balance(till.card(card["id"])) == 50_000
     assert till.ledger(card["id"]) == [("redeem", booking_id, -20_000), ("restore", booking_id, 20_000)]
     *_, event = till.events()
-    assert [each["type"] for each in till.events()] == ["gift_card.issued", "gift_card.redeemed", "gift_card.restored"]
+    types = [event["type"] for event in till.events()]
+    assert types == ["gift_card.issued", "gift_card.redeemed", "gift_card.restored"]
     assert event["data"] == {
         "object": till.card(card["id"]),
         "restored_amount": {"amount_minor": 20_000, "currency": "NOK"},
@@ -169,8 +170,8 @@ def test_the_ledger_takes_a_booking_once(till: Till) -> None:
     till.redeem(code, 500, booking_id=booking_id)
 
     def again(tx: Tx) -> None:
-        wanted = {"booking_id": booking_id, "currency": "NOK", "wanted_minor": 500}
-        gift_cards.redeem(tx, till.actor, code=code, **wanted)
+        request = {"booking_id": booking_id, "currency": "NOK", "wanted_minor": 500}
+        gift_cards.redeem(tx, till.actor, code=code, **request)
 
     # No request leads here: the schema is the last to refuse.
     with pytest.raises((Unavailable, sqlite3.IntegrityError)):
@@ -212,5 +213,5 @@ def test_the_redeemed_amount_is_at_most_the_balance_and_the_wanted_amount(
     balance_minor: int, wanted_minor: int
 ) -> None:
     row = rules.GiftCardRow(0, "", None, "active", balance_minor, balance_minor, "NOK", None, *[None] * 4)
-    taken = rules.taken(rules.LockedCard(row, None, None, 0), currency="NOK", wanted_minor=wanted_minor)
-    assert 0 < taken == min(balance_minor, wanted_minor)
+    amount_minor = rules.taken(rules.LockedCard(row, None, None, 0), currency="NOK", wanted_minor=wanted_minor)
+    assert 0 < amount_minor == min(balance_minor, wanted_minor)

@@ -26,26 +26,26 @@ def publish(world: World, *types: EventType, resource_id: str | None = None, **e
     return world.database.write(lambda tx: events.publish(tx, world.organization, new_events, at=world.clock()))
 
 
-def find(world: World, *scopes: Scope, page: PageRequest = PageRequest(), **asked: Any) -> Any:  # noqa: B008
+def find(world: World, *scopes: Scope, page: PageRequest = PageRequest(), **filters: Any) -> Any:  # noqa: B008
     """Return a page as a client reads it."""
-    found = world.database.read(lambda tx: events.find(tx, world.caller(*scopes), page, **asked))
-    return orjson.loads(orjson.dumps(found))
+    page_of_events = world.database.read(lambda tx: events.find(tx, world.caller(*scopes), page, **filters))
+    return orjson.loads(orjson.dumps(page_of_events))
 
 
 def get(world: World, event_id: str, *scopes: Scope) -> Any:
-    found = world.database.read(lambda tx: events.get(tx, world.caller(*scopes), event_id))
-    return orjson.loads(orjson.dumps(found))
+    event = world.database.read(lambda tx: events.get(tx, world.caller(*scopes), event_id))
+    return orjson.loads(orjson.dumps(event))
 
 
-def walk(world: World, order: Order, limit: int, *scopes: Scope, **asked: Any) -> list[str]:
+def walk(world: World, order: Order, limit: int, *scopes: Scope, **filters: Any) -> list[str]:
     """Return the ids of all pages."""
-    seen, page = [], find(world, *scopes, page=PageRequest(limit, order), **asked)
+    walked, page = [], find(world, *scopes, page=PageRequest(limit, order), **filters)
     while page["has_more"]:
         assert page["next_cursor"] == page["resume_cursor"]
-        seen += ids(page)
-        page = find(world, *scopes, page=PageRequest(limit, order, page["next_cursor"]), **asked)
+        walked += ids(page)
+        page = find(world, *scopes, page=PageRequest(limit, order, page["next_cursor"]), **filters)
     assert page["next_cursor"] is None
-    return seen + ids(page)
+    return walked + ids(page)
 
 
 def ids(page: dict[str, Any]) -> list[str]:
@@ -83,8 +83,10 @@ def test_an_event_about_no_resource_says_so(world: World) -> None:
 @pytest.mark.parametrize("order", [ASC, DESC])
 @pytest.mark.parametrize("scopes", [(), (Scope.BOOKINGS_READ,), tuple(sorted(READ_SCOPES))])
 def test_a_walk_sees_every_event_once(world: World, order: Order, scopes: tuple[Scope, ...]) -> None:
-    made = publish(world, *[EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED] * 8, EventType.BOOKING_RESCHEDULED)
-    assert walk(world, order, 3, *scopes) == (made if order is ASC else made[::-1])
+    event_ids = publish(
+        world, *[EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED] * 8, EventType.BOOKING_RESCHEDULED
+    )
+    assert walk(world, order, 3, *scopes) == (event_ids if order is ASC else event_ids[::-1])
 
 
 def test_a_page_and_an_event_take_one_statement_each(world: World, statements: list[str]) -> None:
@@ -96,8 +98,8 @@ def test_a_page_and_an_event_take_one_statement_each(world: World, statements: l
         {"created_since": NOON, "created_until": NOON + DAY},
     ]
     statements.clear()
-    for count, asked in enumerate(questions, start=1):
-        find(world, *READ_SCOPES, **asked)
+    for count, filters in enumerate(questions, start=1):
+        find(world, *READ_SCOPES, **filters)
         assert len(statements) == count
     get(world, event_id)
     assert len(statements) == len(questions) + 1
@@ -111,7 +113,7 @@ ONE_OF_EACH = [
 
 
 @pytest.mark.parametrize(
-    ("scopes", "shown"),
+    ("scopes", "expected"),
     [
         ((Scope.BOOKINGS_READ,), ["booking.created"]),
         ((Scope.CUSTOMERS_READ, Scope.EXPERIENCES_READ), ["customer.created"]),
@@ -121,13 +123,13 @@ ONE_OF_EACH = [
         ((), ["webhook.enabled", "gift_card.issued", "customer.created", "booking.created"]),
     ],
 )
-def test_unasked_a_key_sees_what_it_may_read(world: World, scopes: tuple[Scope, ...], shown: list[str]) -> None:
+def test_unasked_a_key_sees_what_it_may_read(world: World, scopes: tuple[Scope, ...], expected: list[str]) -> None:
     publish(world, *ONE_OF_EACH)
-    assert types(find(world, *scopes)) == shown
+    assert types(find(world, *scopes)) == expected
 
 
 @pytest.mark.parametrize(
-    ("asked", "required"),
+    ("filters", "required"),
     [
         ({"types": ["customer.created"]}, Scope.CUSTOMERS_READ),
         ({"types": ["booking.created", "gift_card.*"]}, Scope.GIFT_CARDS_READ),
@@ -137,18 +139,18 @@ def test_unasked_a_key_sees_what_it_may_read(world: World, scopes: tuple[Scope, 
         ({"types": ["booking.create", "customer.created"]}, Scope.CUSTOMERS_READ),
     ],
 )
-def test_what_is_asked_for_by_name_needs_its_scope(world: World, asked: dict[str, Any], required: Scope) -> None:
+def test_what_is_asked_for_by_name_needs_its_scope(world: World, filters: dict[str, Any], required: Scope) -> None:
     with pytest.raises(InsufficientScope) as refused:
-        find(world, Scope.BOOKINGS_READ, **asked)
+        find(world, Scope.BOOKINGS_READ, **filters)
     assert refused.value.required_scope is required
 
 
 def test_a_key_that_can_read_nothing_is_refused_whatever_it_asks(world: World) -> None:
     (event_id,) = publish(world, EventType.BOOKING_CREATED)
     questions: list[dict[str, Any]] = [{}, {"types": ["nonsense"]}, {"resource_id": tokens.new_id()}]
-    for asked in questions:
+    for filters in questions:
         with pytest.raises(InsufficientScope):
-            find(world, Scope.EXPERIENCES_READ, Scope.BOOKINGS_WRITE, **asked)
+            find(world, Scope.EXPERIENCES_READ, Scope.BOOKINGS_WRITE, **filters)
     for one in (event_id, tokens.new_id()):
         with pytest.raises(InsufficientScope):
             get(world, one, Scope.EXPERIENCES_READ)
@@ -158,7 +160,7 @@ def test_a_key_that_can_read_nothing_is_refused_whatever_it_asks(world: World) -
 
 
 @pytest.mark.parametrize(
-    ("asked", "shown"),
+    ("filters", "expected"),
     [
         ({"types": ["customer.created"]}, ["customer.created"]),
         ({"types": ["booking.*"]}, ["booking.cancelled", "booking.created"]),
@@ -172,36 +174,38 @@ def test_a_key_that_can_read_nothing_is_refused_whatever_it_asks(world: World) -
         ({"resource_type": ResourceType.BOOKING, "types": ["customer.created"]}, []),
     ],
 )
-def test_types_are_named_one_by_one_or_by_prefix(world: World, asked: dict[str, Any], shown: list[str]) -> None:
+def test_types_are_named_one_by_one_or_by_prefix(world: World, filters: dict[str, Any], expected: list[str]) -> None:
     publish(world, *ONE_OF_EACH, EventType.BOOKING_CANCELLED, EventType.PING)
-    assert types(find(world, **asked)) == shown
+    assert types(find(world, **filters)) == expected
 
 
 @pytest.mark.parametrize(
-    "named", [["booking.create"], ["nope.*"], ["*"], [""], [".*"], ["booking.created", "x"], ["Booking.created"]]
+    "names", [["booking.create"], ["nope.*"], ["*"], [""], [".*"], ["booking.created", "x"], ["Booking.created"]]
 )
-def test_an_unknown_type_is_refused(named: list[str]) -> None:
+def test_an_unknown_type_is_refused(names: list[str]) -> None:
     with pytest.raises(Fault) as refused:
-        events.split_types(",".join(named))
+        events.split_types(",".join(names))
     assert refused.value.reason == "unknown_value"
 
 
 @pytest.mark.parametrize("order", [ASC, DESC])
 @pytest.mark.parametrize(
-    "asked", [{}, {"created_since": NOON - DAY}, {"created_since": NOON, "created_until": NOON + 1}]
+    "filters", [{}, {"created_since": NOON - DAY}, {"created_since": NOON, "created_until": NOON + 1}]
 )
 def test_a_walk_sees_every_event_of_a_resource_once_whatever_its_types(
-    world: World, order: Order, asked: dict[str, Any]
+    world: World, order: Order, filters: dict[str, Any]
 ) -> None:
-    booking, made = tokens.new_id(), []
+    booking, event_ids = tokens.new_id(), []
     single = [EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED, EventType.BOOKING_CANCELLED]
     for kind in single:
-        made += publish(world, kind, *[EventType.BOOKING_UPDATED, EventType.BOOKING_REFUNDED] * 2, resource_id=booking)
+        event_ids += publish(
+            world, kind, *[EventType.BOOKING_UPDATED, EventType.BOOKING_REFUNDED] * 2, resource_id=booking
+        )
         publish(world, EventType.BOOKING_UPDATED)
-    expected = made if order is ASC else made[::-1]
-    assert walk(world, order, 2, resource_id=booking, **asked) == expected
-    of_updates = find(world, page=PageRequest(order=order), resource_id=booking, types=["booking.updated"], **asked)
-    assert ids(of_updates) == [each for each in expected if made.index(each) % 5 in (1, 3)]
+    expected = event_ids if order is ASC else event_ids[::-1]
+    assert walk(world, order, 2, resource_id=booking, **filters) == expected
+    of_updates = find(world, page=PageRequest(order=order), resource_id=booking, types=["booking.updated"], **filters)
+    assert ids(of_updates) == [event_id for event_id in expected if event_ids.index(event_id) % 5 in (1, 3)]
 
 
 def test_the_events_of_one_resource_come_in_order(world: World) -> None:
@@ -222,23 +226,23 @@ def test_the_events_of_one_resource_come_in_order(world: World) -> None:
 
 
 @pytest.mark.parametrize("order", [ASC, DESC])
-@pytest.mark.parametrize("named", [(), ("booking.created",), ("booking.created", "customer.created")])
-def test_the_first_instant_counts_and_the_last_does_not(world: World, order: Order, named: tuple[str, ...]) -> None:
-    made = []
+@pytest.mark.parametrize("kinds", [(), ("booking.created",), ("booking.created", "customer.created")])
+def test_the_first_instant_counts_and_the_last_does_not(world: World, order: Order, kinds: tuple[str, ...]) -> None:
+    event_ids = []
     for _ in range(6):
-        made += publish(world, EventType.BOOKING_CREATED)
+        event_ids += publish(world, EventType.BOOKING_CREATED)
         world.clock.advance(HOUR)
 
     def within(since: int | None, until: int | None) -> list[str]:
-        seen = walk(world, order, 2, created_since=since, created_until=until, types=named)
-        return seen if order is ASC else seen[::-1]
+        walked = walk(world, order, 2, created_since=since, created_until=until, types=kinds)
+        return walked if order is ASC else walked[::-1]
 
-    assert within(NOON + HOUR, None) == made[1:]
-    assert within(NOON + HOUR + 1, None) == made[2:]
-    assert within(None, NOON + 3 * HOUR) == made[:3]
-    assert within(None, NOON + 3 * HOUR + 1) == made[:4]
-    assert within(NOON + HOUR, NOON + 5 * HOUR) == made[1:5]
-    assert within(NOON - 9000 * DAY, NOON + 9000 * DAY) == made
+    assert within(NOON + HOUR, None) == event_ids[1:]
+    assert within(NOON + HOUR + 1, None) == event_ids[2:]
+    assert within(None, NOON + 3 * HOUR) == event_ids[:3]
+    assert within(None, NOON + 3 * HOUR + 1) == event_ids[:4]
+    assert within(NOON + HOUR, NOON + 5 * HOUR) == event_ids[1:5]
+    assert within(NOON - 9000 * DAY, NOON + 9000 * DAY) == event_ids
     assert within(NOON + HOUR, NOON + HOUR) == []
     assert within(NOON + DAY, None) == []
     assert within(None, NOON) == []
@@ -267,7 +271,7 @@ def test_an_event_dated_before_its_predecessor_is_found_by_its_date(world: World
 
 def test_a_cursor_opens_only_what_it_was_issued_for(world: World, new_world: Callable[..., World]) -> None:
     other, booking = new_world(), tokens.new_id()
-    asked: list[dict[str, Any]] = [
+    searches: list[dict[str, Any]] = [
         {},
         {"types": ["booking.*"]},
         {"types": ["booking.created"]},
@@ -276,17 +280,17 @@ def test_a_cursor_opens_only_what_it_was_issued_for(world: World, new_world: Cal
         {"created_since": NOON},
         {"created_until": NOON + 1},
     ]
-    for each in (world, other):
-        publish(each, *[EventType.BOOKING_RESCHEDULED] * 3, *[EventType.BOOKING_CREATED] * 3)
-        publish(each, EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED, resource_id=booking)
-    for issued in asked:
+    for tenant in (world, other):
+        publish(tenant, *[EventType.BOOKING_RESCHEDULED] * 3, *[EventType.BOOKING_CREATED] * 3)
+        publish(tenant, EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED, resource_id=booking)
+    for issued in searches:
         cursor = find(world, page=PageRequest(1), **issued)["next_cursor"]
         assert find(world, page=PageRequest(5, DESC, cursor), **issued)["data"]
-        for used in asked:
-            for each, order in [(world, DESC), (world, ASC), (other, DESC)]:
-                if (each, order, used) != (world, DESC, issued):
+        for search in searches:
+            for tenant, order in [(world, DESC), (world, ASC), (other, DESC)]:
+                if (tenant, order, search) != (world, DESC, issued):
                     with pytest.raises(Malformed):
-                        find(each, page=PageRequest(1, order, cursor), **used)
+                        find(tenant, page=PageRequest(1, order, cursor), **search)
 
 
 def test_types_may_be_named_in_another_order_on_the_next_page(world: World) -> None:
@@ -296,9 +300,9 @@ def test_types_may_be_named_in_another_order_on_the_next_page(world: World) -> N
 
 
 def test_a_cursor_outlives_the_key_it_was_given_to(world: World) -> None:
-    made = publish(world, EventType.BOOKING_CREATED, EventType.CUSTOMER_CREATED, EventType.BOOKING_CONFIRMED)
+    event_ids = publish(world, EventType.BOOKING_CREATED, EventType.CUSTOMER_CREATED, EventType.BOOKING_CONFIRMED)
     cursor = find(world, page=PageRequest(1))["next_cursor"]
-    assert ids(find(world, Scope.BOOKINGS_READ, page=PageRequest(starting_after=cursor))) == [made[0]]
+    assert ids(find(world, Scope.BOOKINGS_READ, page=PageRequest(starting_after=cursor))) == [event_ids[0]]
 
 
 def test_a_cursor_is_checked_where_nothing_can_match(world: World) -> None:
@@ -308,13 +312,13 @@ def test_a_cursor_is_checked_where_nothing_can_match(world: World) -> None:
 
 @pytest.mark.parametrize("order", [ASC, DESC])
 def test_a_cursor_into_what_was_purged_goes_on_at_the_oldest_kept(world: World, order: Order) -> None:
-    made = publish(world, *[EventType.CUSTOMER_CREATED] * 10)
+    event_ids = publish(world, *[EventType.CUSTOMER_CREATED] * 10)
     cursor = find(world, page=PageRequest(2, order))["next_cursor"]
     assert world.database.write(lambda tx: events.purge(tx, world.org, before=world.clock() + 1, limit=6)) == 6
-    left = ids(find(world, page=PageRequest(20, order, cursor)))
-    assert left == (made[6:] if order is ASC else made[6:8][::-1])
+    remaining = ids(find(world, page=PageRequest(20, order, cursor)))
+    assert remaining == (event_ids[6:] if order is ASC else event_ids[6:8][::-1])
     with pytest.raises(NotFound):
-        get(world, made[0])
+        get(world, event_ids[0])
 
 
 # Following -------------------------------------------------------------------------------------------------------
@@ -348,10 +352,10 @@ def test_an_empty_page_without_a_cursor_can_be_resumed(world: World, order: Orde
 
 
 def test_resuming_the_other_way_leads_on_to_older_events(world: World) -> None:
-    made = publish(world, *[EventType.CUSTOMER_CREATED] * 3)
+    event_ids = publish(world, *[EventType.CUSTOMER_CREATED] * 3)
     page = find(world, page=PageRequest(2))
     page = find(world, page=PageRequest(2, DESC, page["resume_cursor"]))
-    assert ids(page) == [made[0]]
+    assert ids(page) == [event_ids[0]]
     publish(world, EventType.CUSTOMER_CREATED)
     page = find(world, page=PageRequest(2, DESC, page["resume_cursor"]))
     assert page["data"] == []

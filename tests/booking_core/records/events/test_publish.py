@@ -65,9 +65,9 @@ def test_many_organizations_are_numbered_by_one_statement(
 ) -> None:
     others = [new_world() for _ in range(3)]
     statements.clear()
-    wanted = {each.org: (1, i) for i, each in enumerate([world, *others])}
-    before = world.database.write(lambda tx: events.lock_sequences(tx, wanted))
-    assert before == dict.fromkeys(wanted, (0, 0))
+    counts = {organization.org: (1, i) for i, organization in enumerate([world, *others])}
+    before = world.database.write(lambda tx: events.lock_sequences(tx, counts))
+    assert before == dict.fromkeys(counts, (0, 0))
     assert len(statements) == 1
 
 
@@ -148,10 +148,10 @@ def test_numbering_and_writing_are_all_that_an_event_costs(world: World, stateme
 
 def test_a_delivery_that_no_worker_has_claimed_is_due_at_its_event(hooks: Hooks) -> None:
     endpoint, now = hooks.endpoint(EventType.GIFT_CARD_REDEEMED, EventType.BOOKING_CREATED), hooks.world.clock()
-    made = hooks.publish(tokens.new_id(), times=2)
-    found = hooks.deliveries()
-    assert [row["event_id"] for row in found] == made
-    for sequence, row in enumerate(found, start=1):
+    event_ids = hooks.publish(tokens.new_id(), times=2)
+    deliveries = hooks.deliveries()
+    assert [row["event_id"] for row in deliveries] == event_ids
+    for sequence, row in enumerate(deliveries, start=1):
         assert row == row | {
             "endpoint_id": endpoint,
             "event_type": "gift_card.redeemed",
@@ -180,13 +180,13 @@ def test_deliveries_have_canonical_ids_before_they_have_rows(hooks: Hooks) -> No
     for _ in range(3):
         hooks.endpoint(EventType.GIFT_CARD_REDEEMED)
     hooks.publish(times=100)
-    made = hooks.deliveries()
+    deliveries = hooks.deliveries()
     queue_rows(hooks.world)
-    assert {row["id"] for row in hooks.rows()} == {row["id"] for row in made}
-    assert len({row["id"] for row in made}) == 300
-    assert all(UUID_V8.fullmatch(row["id"]) for row in made)
+    assert {row["id"] for row in hooks.rows()} == {row["id"] for row in deliveries}
+    assert len({row["id"] for row in deliveries}) == 300
+    assert all(UUID_V8.fullmatch(row["id"]) for row in deliveries)
     # Events that were published together are close together in an index.
-    assert all(row["id"][:13] == row["event_id"][:13] for row in made)
+    assert all(row["id"][:13] == row["event_id"][:13] for row in deliveries)
 
 
 # Changes -------------------------------------------------------------------------------------------------------------
@@ -212,20 +212,20 @@ def test_former_values_are_whole_fields_without_the_instant_of_the_change() -> N
 
 def test_a_move_has_the_whole_former_departure(ops: Operations, booking_id: str) -> None:
     world, before = ops.world, ops.booking(booking_id)
-    (shown,) = (each["data"]["object"] for each in ops.events() if each["type"] == "booking.created")
+    (booking,) = (event["data"]["object"] for event in ops.events() if event["type"] == "booking.created")
     other = world.departure(before["experience_id"], starts_at=world.clock() + 3 * DAY)
     ops.reschedule(booking_id, other)
     kind, data = last_event(ops)
-    changes = {field: shown[field] for field in ("departure", "cancellation")}
+    changes = {field: booking[field] for field in ("departure", "cancellation")}
     assert (kind, data["changes"]) == ("booking.rescheduled", changes)
 
 
 def test_a_check_in_and_its_undoing_are_published_once_each(ops: Operations, booking_id: str) -> None:
     for undo in (False, False, True, True):
         ops.act(lambda tx, actor, undo=undo: bookings.check_in(tx, actor, booking_id, undo=undo))
-    updates = [each["data"] for each in ops.events() if each["type"] == "booking.updated"]
-    here = updates[0]["object"]["checked_in_at"]
-    assert [each["changes"] for each in updates] == [{"checked_in_at": None}, {"checked_in_at": here}]
+    updates = [event["data"] for event in ops.events() if event["type"] == "booking.updated"]
+    checked_in_at = updates[0]["object"]["checked_in_at"]
+    assert [update["changes"] for update in updates] == [{"checked_in_at": None}, {"checked_in_at": checked_in_at}]
     assert updates[1]["object"]["checked_in_at"] is None
     assert ops.world.examine() == []
 

@@ -72,15 +72,15 @@ def test_missing_programs_are_named_with_the_package_to_install(monkeypatch: pyt
     "url", ["postgresql://ada:hunter2@db:5433/booking", "postgresql://ada@db:5433/booking?password=hunter2"]
 )
 def test_the_password_is_an_environment_variable_and_no_argument(url: str) -> None:
-    with postgres.connection(url) as (shown, environment):
-        assert conninfo_to_dict(shown) == {"user": "ada", "host": "db", "port": "5433", "dbname": "booking"}
+    with postgres.connection(url) as (conninfo, environment):
+        assert conninfo_to_dict(conninfo) == {"user": "ada", "host": "db", "port": "5433", "dbname": "booking"}
         assert environment["PGPASSWORD"] == "hunter2"
 
 
 def test_a_secret_without_a_variable_has_a_temporary_private_file() -> None:
-    with postgres.connection("postgresql://ada@db/booking?sslkey=k&sslpassword=hun%20ter2") as (shown, environment):
-        assert conninfo_to_dict(shown)["service"] == "booking"
-        assert "ter2" not in shown
+    with postgres.connection("postgresql://ada@db/booking?sslkey=k&sslpassword=hun%20ter2") as (conninfo, environment):
+        assert conninfo_to_dict(conninfo)["service"] == "booking"
+        assert "ter2" not in conninfo
         file = Path(environment["PGSERVICEFILE"])
         assert (file.read_text(), file.stat().st_mode & 0o777) == ("[booking]\nsslpassword=hun ter2\n", 0o600)
     assert not file.exists()

@@ -38,19 +38,19 @@ def state_of(settings: Settings, name: str) -> CellState:
 
 
 def test_a_cell_without_a_url_is_a_schema_of_the_first_database() -> None:
-    own = Settings.from_environment({**ENVIRONMENT, "BOOKING_CELLS": "c2  eu=postgresql://host/other"})
-    assert [each.name for each in cells.every(own)] == [FIRST, "c2", "eu"]
-    assert cells.get(own, "c2").schema == "booking_c2"
-    assert "one" in cells.get(own, "c2").settings.database_url
-    assert cells.get(own, "eu").settings.database_url == "postgresql://host/other"
-    assert cells.get(own, "c2").settings.installation().cell == "c2"
-    assert cells.get(own, FIRST).settings.installation().cell == ""
+    settings = Settings.from_environment({**ENVIRONMENT, "BOOKING_CELLS": "c2  eu=postgresql://host/other"})
+    assert [cell.name for cell in cells.every(settings)] == [FIRST, "c2", "eu"]
+    assert cells.get(settings, "c2").schema == "booking_c2"
+    assert "one" in cells.get(settings, "c2").settings.database_url
+    assert cells.get(settings, "eu").settings.database_url == "postgresql://host/other"
+    assert cells.get(settings, "c2").settings.installation().cell == "c2"
+    assert cells.get(settings, FIRST).settings.installation().cell == ""
 
 
 def test_the_setting_of_one_cell_makes_it_the_database_of_the_process() -> None:
-    own = Settings.from_environment({**ENVIRONMENT, "BOOKING_CELLS": "c2", "BOOKING_CELL": "c2"})
-    assert [each.name for each in cells.every(own)] == ["c2"]
-    assert "booking_c2" in own.database_url
+    settings = Settings.from_environment({**ENVIRONMENT, "BOOKING_CELLS": "c2", "BOOKING_CELL": "c2"})
+    assert [cell.name for cell in cells.every(settings)] == ["c2"]
+    assert "booking_c2" in settings.database_url
 
 
 @pytest.mark.parametrize("text", ["a", "C2", "c2=sqlite:///x.db", "c2 c2", "c2=postgresql://h/d?schema=A-b"])
@@ -67,11 +67,11 @@ def test_cells_need_postgresql_and_a_cell_its_name() -> None:
 
 
 def test_passwords_of_cells_are_not_shown() -> None:
-    own = Settings.from_environment(
+    settings = Settings.from_environment(
         {**ENVIRONMENT, "BOOKING_CELLS": "eu=postgresql://a:secret@h/d|postgresql://a:secret@i/d"}
     )
-    assert "secret" not in own.shown()["BOOKING_CELLS"]
-    assert own.shown()["BOOKING_CELLS"].startswith("eu=postgresql://a:***@h/d|")
+    assert "secret" not in settings.shown()["BOOKING_CELLS"]
+    assert settings.shown()["BOOKING_CELLS"].startswith("eu=postgresql://a:***@h/d|")
 
 
 def test_a_cell_has_the_tables_of_this_release_in_its_own_schema(settings: Settings) -> None:
@@ -125,20 +125,20 @@ def test_a_link_of_a_later_cell_opens_with_or_without_its_name() -> None:
     assert link is not None
     token = link.rpartition("/")[2]
     assert guest_links.organization_and_cell(token) == (organization_id, "c2")
-    for each in (token, token.removesuffix("-c2")):
-        opened = guest_links.open_token(installation.secret_keys, each)
+    for spelling in (token, token.removesuffix("-c2")):
+        opened = guest_links.open_token(installation.secret_keys, spelling)
         assert opened is not None
         assert (opened.organization_id, opened.subject_id) == (organization_id, booking_id)
-    for each in (f"{token}x", f"{token}-c2", token.removesuffix("2")):
-        assert guest_links.open_token(installation.secret_keys, each) is None
-        assert guest_links.organization_and_cell(each) is None
+    for spelling in (f"{token}x", f"{token}-c2", token.removesuffix("2")):
+        assert guest_links.open_token(installation.secret_keys, spelling) is None
+        assert guest_links.organization_and_cell(spelling) is None
 
 
 def test_the_session_and_each_pooled_transaction_set_the_schema() -> None:
-    own, none = SessionSettings(1, 1, schema="booking_c2"), SessionSettings(1, 1)
-    assert "SET search_path = 'booking_c2'" in own.of_session()
-    assert b"set_config('search_path', 'booking_c2', true)" in own.of_transaction()
-    assert b"set_config('search_path', NULL, true)" not in own.of_transaction()
+    session, none = SessionSettings(1, 1, schema="booking_c2"), SessionSettings(1, 1)
+    assert "SET search_path = 'booking_c2'" in session.of_session()
+    assert b"set_config('search_path', 'booking_c2', true)" in session.of_transaction()
+    assert b"set_config('search_path', NULL, true)" not in session.of_transaction()
     assert "search_path" not in none.of_session()
     assert b"set_config('search_path', NULL, true)" in none.of_transaction()
 

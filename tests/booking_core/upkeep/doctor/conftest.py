@@ -122,8 +122,8 @@ def make_history(url: str) -> History:
 def _api_bookings(history: History) -> None:
     world = history.world
     payments_of = ("pay_on_site", "external_paid", "invoice")
-    made = [create(world, history.departure, f"healthy-{at}", payment=mode) for at, mode in enumerate(payments_of)]
-    created(world.database, made)
+    creates = [create(world, history.departure, f"healthy-{at}", payment=mode) for at, mode in enumerate(payments_of)]
+    created(world.database, creates)
     world.clock.advance(HOUR)
     first, _, third = sorted(world.rows(tables.bookings), key=lambda row: row["booking_number"])
     for booking_id, amount in ((first["id"], first["total_minor"]), (third["id"], 1_000), (third["id"], 500)):
@@ -137,14 +137,14 @@ def _api_bookings(history: History) -> None:
 
 def _card_bookings(history: History) -> None:
     history.checked_out()
-    kept, returned = (history.paid(gift_card_code=history.ops.issue(FACE)[1]) for _ in range(2))
-    _mail(history.world, kept)
-    _pay_at_stripe(history, kept)
+    paid, returned = (history.paid(gift_card_code=history.ops.issue(FACE)[1]) for _ in range(2))
+    _mail(history.world, paid)
+    _pay_at_stripe(history, paid)
     history.world.clock.advance(HOUR)
     history.ops.cancel(returned)
     (claimed,) = due.claim_refunds(history.world)
-    made = RefundResult(claimed, RefundOutcome.REFUNDED, "re_1")
-    history.world.database.write(lambda tx: bookings.settle_refunds(tx, [made]))
+    result = RefundResult(claimed, RefundOutcome.REFUNDED, "re_1")
+    history.world.database.write(lambda tx: bookings.settle_refunds(tx, [result]))
     history.world.clock.advance(HOUR)
     history.ops.cancel(history.paid())
 

@@ -73,8 +73,8 @@ def typed(unconstrained: Any) -> set[str]:
     """Return the texts of guests and staff in the history and in the corruptions, as they are compared."""
     rows = [row for table in (tables.customers, tables.bookings) for row in unconstrained.world.rows(table)]
     personal = ("email", "email_key", "name", "guest_email", "guest_name", "note")
-    found = {row[name] for row in rows for name in personal if name in row}
-    return {text.casefold() for text in found if text} | {"one@example.com", "another@example.com"}
+    texts = {row[name] for row in rows for name in personal if name in row}
+    return {text.casefold() for text in texts if text} | {"one@example.com", "another@example.com"}
 
 
 @pytest.mark.parametrize("corruption", [row(corruption) for corruption in CORRUPTIONS])
@@ -88,9 +88,9 @@ def test_a_corruption_is_found_without_unrelated_findings_and_without_personal_d
     assert corruption.check in found_by
     assert found_by <= {corruption.check} | corruption.also
     for finding in findings:
-        shown = f"{finding.subject} {finding.message} {finding.remedy}".casefold()
-        assert not [text for text in typed if text in shown], finding
-        assert " minor " not in shown
+        report = f"{finding.subject} {finding.message} {finding.remedy}".casefold()
+        assert not [text for text in typed if text in report], finding
+        assert " minor " not in report
 
 
 def test_personal_data_is_in_the_history_that_is_corrupted(typed: set[str]) -> None:

@@ -18,7 +18,7 @@ from booking_core.upkeep.doctor import checks
 EXACT = doctor.CheckOptions(skew_s=0)
 
 
-def found(world: World, options: doctor.CheckOptions | None = None) -> list[doctor.Finding]:
+def examine(world: World, options: doctor.CheckOptions | None = None) -> list[doctor.Finding]:
     return world.database.read(lambda tx: doctor.examine(tx, options=options))
 
 
@@ -26,7 +26,7 @@ def test_a_consistent_history_has_no_findings(consistent_world: World) -> None:
     statuses = Counter(row["status"] for row in consistent_world.rows(tables.deliveries))
     assert statuses.keys() == {"queued", "succeeded", "failed", "dead"}
     assert {row["status"] for row in consistent_world.rows(tables.bookings)} == {"pending", "confirmed", "cancelled"}
-    assert found(consistent_world, EXACT) == []
+    assert examine(consistent_world, EXACT) == []
     assert consistent_world.examine() == []
 
 
@@ -51,7 +51,7 @@ def test_a_finding_has_organization_subject_message_and_remedy(history: Any) -> 
         doctor.FindingKind.BROKEN,
         history.world.organization.slug,
     )
-    assert found(history.world) == [finding]
+    assert examine(history.world) == [finding]
     assert other.examine() == []
 
 
@@ -97,14 +97,14 @@ def test_rows_purged_after_their_retention_are_no_finding(
 ) -> None:
     purge_all(history, fresh_database_url, keep_from=keep_from)
     history.customer()
-    assert found(history.world, EXACT) == []
+    assert examine(history.world, EXACT) == []
 
 
 @pytest.mark.one_database
 def test_events_purged_before_the_configured_retention_are_a_finding(history: Any, fresh_database_url: str) -> None:
     purge_all(history, fresh_database_url, keep_from=24)
-    assert found(history.world, doctor.CheckOptions(event_retention_days=100)) == []
-    assert {finding.invariant for finding in found(history.world, doctor.CheckOptions(event_retention_days=300))} == {
+    assert examine(history.world, doctor.CheckOptions(event_retention_days=100)) == []
+    assert {finding.invariant for finding in examine(history.world, doctor.CheckOptions(event_retention_days=300))} == {
         "no event is purged before its retention ends",
         "a booking has one event each for its creation, confirmation and cancellation",
         "a customer created by a booking has a customer.created event",
@@ -120,7 +120,7 @@ def test_a_missing_outbox_row_is_a_finding_within_its_retention(
     run(fresh_database_url, "DELETE FROM mails", "DELETE FROM effects")
     confirmed_at = max(row["cancelled_at"] or row["confirmed_at"] or 0 for row in history.world.rows(tables.bookings))
     history.world.clock.at = confirmed_at + days * DAY
-    invariants = {finding.invariant for finding in found(history.world, EXACT)}
+    invariants = {finding.invariant for finding in examine(history.world, EXACT)}
     assert invariants == (
         {
             "a booking has outbox rows for the mails to its guest, unless they were suppressed",
@@ -136,8 +136,8 @@ def test_a_missing_outbox_row_is_a_finding_within_its_retention(
 
 def test_overdue_work_is_found_only_with_overdue_s(history: Any) -> None:
     history.world.clock.advance(40 * DAY)
-    assert found(history.world) == []
-    assert {finding.invariant for finding in found(history.world, doctor.CheckOptions(overdue_s=600))} == {
+    assert examine(history.world) == []
+    assert {finding.invariant for finding in examine(history.world, doctor.CheckOptions(overdue_s=600))} == {
         "a delivery is sent when it is due, and an expired lease is rescued",
         "a pending booking expires when its time to pay ends",
         "a refund is sent when it is due",
@@ -148,8 +148,8 @@ def test_overdue_work_is_found_only_with_overdue_s(history: Any) -> None:
 def test_work_that_is_due_for_less_than_overdue_s_is_no_finding(consistent_world: World) -> None:
     oldest = min(row["due_at"] for row in consistent_world.rows(tables.effects) if row["status"] == "queued")
     waited_s = (consistent_world.clock() - oldest) // SECOND
-    assert found(consistent_world, doctor.CheckOptions(overdue_s=waited_s)) == []
-    assert found(consistent_world, doctor.CheckOptions(overdue_s=waited_s - 1)) != []
+    assert examine(consistent_world, doctor.CheckOptions(overdue_s=waited_s)) == []
+    assert examine(consistent_world, doctor.CheckOptions(overdue_s=waited_s - 1)) != []
 
 
 # Execution --------------------------------------------------------------------------------------------------
@@ -166,27 +166,27 @@ def test_a_check_returns_at_most_findings_max(consistent_world: World, monkeypat
     scan = doctor.RowScan(invariant="scanned", query=page, key="b.id", validate=lambda row: str(row[0]))
     context = context_of(consistent_world)
     with consistent_world.database.reading() as tx:
-        assert [len(list(each.findings(tx, context))) for each in (bounded, scan)] == [2, 2]
+        assert [len(list(check.findings(tx, context))) for check in (bounded, scan)] == [2, 2]
 
 
 def test_a_row_scan_reads_every_row_of_every_page(consistent_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "PAGE", 2)
-    seen: list[str] = []
+    types: list[str] = []
     page = "SELECT e.sequence, e.id, e.type FROM events e WHERE e.organization_id = :organization_id"
-    scan = doctor.RowScan(invariant="scanned", query=page, key="e.sequence", validate=lambda row: seen.append(row[0]))
+    scan = doctor.RowScan(invariant="scanned", query=page, key="e.sequence", validate=lambda row: types.append(row[0]))
     context = context_of(consistent_world)
     assert consistent_world.database.read(lambda tx: list(scan.findings(tx, context))) == []
     event = sorted(consistent_world.rows(tables.events), key=lambda row: row["sequence"])
-    assert seen == [row["type"] for row in event]
+    assert types == [row["type"] for row in event]
 
 
 def test_examine_reports_its_progress(consistent_world: World) -> None:
     steps: list[tuple[int, int]] = []
     consistent_world.database.read(
-        lambda tx: doctor.examine(tx, advance=lambda done, total: steps.append((done, total)))
+        lambda tx: doctor.examine(tx, advance=lambda count, total: steps.append((count, total)))
     )
     total = sum(check.applies(doctor.CheckOptions()) for check in doctor.CHECKS)
-    assert steps == [(done, total) for done in range(1, total + 1)]
+    assert steps == [(count, total) for count in range(1, total + 1)]
 
 
 @pytest.mark.usefixtures("postgresql_only")

@@ -48,10 +48,10 @@ def world(fresh_database_url: str) -> Any:
 
 def findings_for_person(world: World, options: doctor.CheckOptions = EVERYTHING) -> dict[str, doctor.Finding]:
     """Return the findings by invariant; all of them wait for a person."""
-    found = world.database.read(lambda tx: doctor.examine(tx, world.org, options))
-    assert {each.kind for each in found} <= {doctor.FindingKind.NEEDS_PERSON}
-    assert len({each.invariant for each in found}) == len(found)
-    return {each.invariant: each for each in found}
+    findings = world.database.read(lambda tx: doctor.examine(tx, world.org, options))
+    assert {finding.kind for finding in findings} <= {doctor.FindingKind.NEEDS_PERSON}
+    assert len({finding.invariant for finding in findings}) == len(findings)
+    return {finding.invariant: finding for finding in findings}
 
 
 def with_customers(world: World, count: int) -> tuple[Hooks, str]:
@@ -85,13 +85,13 @@ def test_dead_deliveries_are_counted_for_each_endpoint(world: World) -> None:
     hooks.fail(*others)
     world.clock.advance(9 * HOUR)
     exhaust_attempts(world, hooks)
-    (found,) = findings_for_person(world).values()
+    (finding,) = findings_for_person(world).values()
     dead = [row for row in world.rows(tables.deliveries) if row["status"] == "dead"]
     newest = max(dead, key=lambda row: row["created_at"])["id"]
-    assert (found.invariant, found.subject) == (DEAD, endpoint)
-    assert found.message == f"dead deliveries: 2, the newest is {newest}"
-    assert found.organization == world.organization.slug
-    assert f"booking webhooks recover {endpoint} --since 2026-11-21T14:00:00Z --status dead" in str(found.remedy)
+    assert (finding.invariant, finding.subject) == (DEAD, endpoint)
+    assert finding.message == f"dead deliveries: 2, the newest is {newest}"
+    assert finding.organization == world.organization.slug
+    assert f"booking webhooks recover {endpoint} --since 2026-11-21T14:00:00Z --status dead" in str(finding.remedy)
 
 
 def test_an_auto_disabled_endpoint_is_one_finding_with_its_missed_deliveries(world: World) -> None:
@@ -102,10 +102,10 @@ def test_an_auto_disabled_endpoint_is_one_finding_with_its_missed_deliveries(wor
     Operations(world).book(late, email="late@example.com")
     hooks.fail(*hooks.claim())
     assert hooks.row(endpoint)["status"] == "auto_disabled"
-    (found,) = findings_for_person(world).values()
-    assert (found.invariant, found.subject) == (DISABLED, endpoint)
-    assert "deliveries that were not made: 3" in found.message
-    assert f"booking webhooks enable {endpoint}" in str(found.remedy)
+    (finding,) = findings_for_person(world).values()
+    assert (finding.invariant, finding.subject) == (DISABLED, endpoint)
+    assert "deliveries that were not made: 3" in finding.message
+    assert f"booking webhooks enable {endpoint}" in str(finding.remedy)
 
 
 @pytest.mark.one_database
@@ -123,11 +123,11 @@ def cancelled(world: World, count: int) -> list[str]:
     """Return the ids of paid bookings that were cancelled in time for a full refund."""
     ops, departure = Operations(world), world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
     world.clock.advance(HOUR)
-    made = [str(ops.check_out(departure, email=f"guest-{number}@example.com")["id"]) for number in range(count)]
-    for booking_id in made:
+    booking_ids = [str(ops.check_out(departure, email=f"guest-{number}@example.com")["id"]) for number in range(count)]
+    for booking_id in booking_ids:
         ops.pay(booking_id)
         ops.cancel(booking_id)
-    return made
+    return booking_ids
 
 
 def test_unprocessable_rows_are_reported_until_they_are_no_longer_due(world: World) -> None:
@@ -138,9 +138,9 @@ def test_unprocessable_rows_are_reported_until_they_are_no_longer_due(world: Wor
         return world.database.write(lambda tx: parked.park(tx, "abandon_checkouts", world.org, booking_id, error))
 
     assert [park(), park()] == [True, False]
-    (found,) = findings_for_person(world).values()
-    assert (found.invariant, found.subject) == (PARKED, booking_id)
-    assert found.message.startswith("abandon_checkouts failed 2 times, the last time with ZeroDivisionError")
+    (finding,) = findings_for_person(world).values()
+    assert (finding.invariant, finding.subject) == (PARKED, booking_id)
+    assert finding.message.startswith("abandon_checkouts failed 2 times, the last time with ZeroDivisionError")
     world.clock.advance(2 * HOUR)
     assert findings_for_person(world) == {}
 
@@ -149,22 +149,24 @@ def test_refunds_that_need_a_review_are_counted(world: World) -> None:
     cancelled(world, 3)
     assert findings_for_person(world) == {}
     assert due.refer_refunds(world) == 3
-    (found,) = findings_for_person(world).values()
+    (finding,) = findings_for_person(world).values()
     newest = max(row["id"] for row in world.rows(tables.refunds))
-    assert (found.invariant, found.subject) == (REVIEW, newest)
-    assert found.message.startswith("refunds that need a review: 3, together 2,670.00 NOK")
-    assert f"booking refunds list --org {world.organization.slug} --status needs_review" in str(found.remedy)
+    assert (finding.invariant, finding.subject) == (REVIEW, newest)
+    assert finding.message.startswith("refunds that need a review: 3, together 2,670.00 NOK")
+    assert f"booking refunds list --org {world.organization.slug} --status needs_review" in str(finding.remedy)
 
 
 def test_refunds_that_the_gateway_refused_are_counted(world: World) -> None:
     cancelled(world, 2)
     claimed = due.claim_refunds(world)
-    refused = [payments.RefundResult(each, payments.RefundOutcome.REFUSED, reason="card_closed") for each in claimed]
+    refused = [
+        payments.RefundResult(refund, payments.RefundOutcome.REFUSED, reason="card_closed") for refund in claimed
+    ]
     world.database.write(lambda tx: bookings.settle_refunds(tx, refused))
-    (found,) = findings_for_person(world).values()
-    assert found.invariant == REFUSED
-    assert found.message.startswith("refunds that failed: 2, together 1,780.00 NOK")
-    assert "--status failed" in str(found.remedy)
+    (finding,) = findings_for_person(world).values()
+    assert finding.invariant == REFUSED
+    assert finding.message.startswith("refunds that failed: 2, together 1,780.00 NOK")
+    assert "--status failed" in str(finding.remedy)
 
 
 @pytest.mark.one_database
@@ -189,36 +191,36 @@ def test_failed_mails_are_a_finding_for_72_hours(world: World, hours: int) -> No
         ended = {"message_id": key, "created_at": at, "completed_at": at, "last_error": "smtp_550"}
         world.insert(tables.mails, **mail, **ended, status="failed")
     world.clock.advance(hours * HOUR)
-    found = {each.invariant: each for each in mail_findings(world)}
-    assert found.keys() == ({FAILED} if hours < 72 else set())
-    if found:
+    findings = {finding.invariant: finding for finding in mail_findings(world)}
+    assert findings.keys() == ({FAILED} if hours < 72 else set())
+    if findings:
         newest = max(row["id"] for row in world.rows(tables.mails))
-        assert found[FAILED].subject == newest
-        assert found[FAILED].message == f"mails that failed: 2, the newest is {newest}"
-        assert f"booking mails list --org {world.organization.slug} --status failed" in str(found[FAILED].remedy)
+        assert findings[FAILED].subject == newest
+        assert findings[FAILED].message == f"mails that failed: 2, the newest is {newest}"
+        assert f"booking mails list --org {world.organization.slug} --status failed" in str(findings[FAILED].remedy)
 
 
 def test_unwritten_mails_are_a_finding(world: World) -> None:
     effect = {"key": "some_mail:1", "kind": "some_mail", "subject_id": world.org, "payload": "{}", "due_at": 1}
     ended = {"created_at": world.clock(), "completed_at": world.clock(), "last_error": "TemplateError"}
     world.insert(tables.effects, **effect, **ended, status="failed")
-    found = {each.invariant: each for each in mail_findings(world)}
-    assert found[UNWRITTEN].message == "mails that could not be written: 1, one is some_mail:1"
-    assert "--status unwritten" in str(found[UNWRITTEN].remedy)
+    findings = {finding.invariant: finding for finding in mail_findings(world)}
+    assert findings[UNWRITTEN].message == "mails that could not be written: 1, one is some_mail:1"
+    assert "--status unwritten" in str(findings[UNWRITTEN].remedy)
 
 
 def mail_findings(world: World) -> list[doctor.Finding]:
-    found = world.database.read(lambda tx: doctor.examine(tx, world.org, EVERYTHING))
-    return [each for each in found if each.kind is doctor.FindingKind.NEEDS_PERSON]
+    findings = world.database.read(lambda tx: doctor.examine(tx, world.org, EVERYTHING))
+    return [finding for finding in findings if finding.kind is doctor.FindingKind.NEEDS_PERSON]
 
 
 def test_bookings_of_a_cancelled_departure_are_a_finding_until_it_begins(world: World) -> None:
     ops, departure = Operations(world), world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
     ops.book(departure)
     world.change(tables.departures, departure, status="cancelled")
-    (found,) = findings_for_person(world).values()
-    assert (found.invariant, found.subject) == (CANCELLED_DEPARTURE, departure)
-    assert found.message == "the departure is cancelled, and its seats that are still sold: 1"
+    (finding,) = findings_for_person(world).values()
+    assert (finding.invariant, finding.subject) == (CANCELLED_DEPARTURE, departure)
+    assert finding.message == "the departure is cancelled, and its seats that are still sold: 1"
     world.clock.advance(91 * DAY)
     assert findings_for_person(world) == {}
 
@@ -226,8 +228,8 @@ def test_bookings_of_a_cancelled_departure_are_a_finding_until_it_begins(world: 
 @pytest.mark.one_database
 def test_broken_data_comes_first(history: Any) -> None:
     history.world.change(tables.departures, history.departure, seats_taken=5)
-    found = history.world.database.read(lambda tx: doctor.examine(tx, options=EVERYTHING))
-    assert [each.kind for each in found] == ["broken", "needs_person", "needs_person"]
+    findings = history.world.database.read(lambda tx: doctor.examine(tx, options=EVERYTHING))
+    assert [finding.kind for finding in findings] == ["broken", "needs_person", "needs_person"]
 
 
 # Limits of other packages -----------------------------------------------------------------------------
@@ -250,7 +252,7 @@ def test_a_longer_time_to_pay_moves_the_limit(world: World) -> None:
     ops, departure = Operations(world), world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
     booking = ops.check_out(departure)
     world.change(tables.bookings, booking["id"], expires_at=world.clock() + 40 * DAY)
-    invariants = {each.invariant for each in world.examine()}
+    invariants = {finding.invariant for finding in world.examine()}
     assert invariants == {"no timestamp is further in the future than its limit"}
     longer = doctor.CheckOptions(pending_minutes=10 * 24 * 60)
     assert world.database.read(lambda tx: doctor.examine(tx, world.org, longer)) == []
@@ -265,9 +267,9 @@ def test_a_longer_time_to_pay_moves_the_limit(world: World) -> None:
 def test_values_that_another_key_sealed_are_counted_by_kind(consistent_world: World) -> None:
     def lost(keys: SecretKeys | None) -> list[str]:
         options = doctor.CheckOptions(openers=None if keys is None else doctor.openers(keys))
-        found = consistent_world.database.read(lambda tx: doctor.examine(tx, options=options))
-        assert {each.invariant for each in found} <= {sealed_values.SealedValueScan.invariant}
-        return [each.message for each in found]
+        findings = consistent_world.database.read(lambda tx: doctor.examine(tx, options=options))
+        assert {finding.invariant for finding in findings} <= {sealed_values.SealedValueScan.invariant}
+        return [finding.message for finding in findings]
 
     assert lost(None) == []
     assert lost(SecretKeys(SECRET)) == []
@@ -334,9 +336,9 @@ def test_a_booking_moved_to_other_price_tiers_is_no_finding(world: World) -> Non
         price_tiers='[{"id":"adult","name":"Adult","seats_per_unit":3,"price":{"amount_minor":89000,"currency":"NOK"}}]'
     )
     world.clock.advance(HOUR)
-    here, there = (world.departure(each, starts_at=world.clock() + 90 * DAY) for each in (first, other))
-    booking = ops.book(here)
-    ops.reschedule(booking["id"], there)
+    departure, target = (world.departure(tour, starts_at=world.clock() + 90 * DAY) for tour in (first, other))
+    booking = ops.book(departure)
+    ops.reschedule(booking["id"], target)
     assert findings_for_person(world) == {}
 
 

@@ -47,27 +47,28 @@ def test_a_sealed_value_cannot_be_emptied(sealed: Sealed, table: Table) -> None:
 
 def counted(sealed: Sealed) -> dict[tuple[str, str | None, State], int]:
     keys = sealed.world.installation.secret_keys
-    return {(each.kind, each.key_id, each.state): each.values for each in secret_keys.status(sealed.database, keys)}
+    counts = secret_keys.status(sealed.database, keys)
+    return {(count.kind, count.key_id, count.state): count.values for count in counts}
 
 
 def reseal(sealed: Sealed) -> dict[str, tuple[int, int]]:
     keys = sealed.world.installation.secret_keys
-    return {each.kind: (each.resealed, each.lost) for each in secret_keys.reseal(sealed.database, keys, pause=never)}
+    return {work.kind: (work.resealed, work.lost) for work in secret_keys.reseal(sealed.database, keys, pause=never)}
 
 
 def unopened(sealed: Sealed) -> list[str]:
     keys, at = sealed.world.installation.secret_keys, sealed.world.clock()
-    return [each.plural for each in sealed.database.read(lambda tx: secret_keys.unopened(tx, keys, at))]
+    return [values.plural for values in sealed.database.read(lambda tx: secret_keys.unopened(tx, keys, at))]
 
 
 @pytest.mark.one_database
 def test_the_key_in_use_has_sealed_everything(sealed: Sealed) -> None:
     (key_id,) = SecretKeys("A").ids
-    found = counted(sealed)
-    assert {state for _, _, state in found} == {State.CURRENT}
-    assert {key for _, key, _ in found} == {key_id}
-    assert found["gift_card_code", key_id, State.CURRENT] == 1
-    assert found["guest_link", key_id, State.CURRENT] == 1
+    counts = counted(sealed)
+    assert {state for _, _, state in counts} == {State.CURRENT}
+    assert {key for _, key, _ in counts} == {key_id}
+    assert counts["gift_card_code", key_id, State.CURRENT] == 1
+    assert counts["guest_link", key_id, State.CURRENT] == 1
     assert reseal(sealed) == dict.fromkeys(KINDS, (0, 0))
 
 
@@ -75,9 +76,9 @@ def test_resealing_leaves_no_use_of_the_old_key(sealed: Sealed) -> None:
     old, new = sealed.use("B", "A").ids[1], sealed.world.installation.secret_keys.first_id
     assert {key for _, key, _ in counted(sealed)} == {old}
     sealed.assert_all_open()
-    done = reseal(sealed)
-    assert all(lost == 0 for _, lost in done.values())
-    assert done["gift_card_code"] == (1, 0)
+    kinds = reseal(sealed)
+    assert all(lost == 0 for _, lost in kinds.values())
+    assert kinds["gift_card_code"] == (1, 0)
     assert {(key, state) for _, key, state in counted(sealed)} == {(new, State.CURRENT)}
     assert reseal(sealed) == dict.fromkeys(KINDS, (0, 0))
     sealed.use("B")
@@ -94,8 +95,8 @@ def test_links_outlive_several_keys_and_are_shown_as_they_were(sealed: Sealed) -
         assert sealed.opened() == sealed.booking
     from booking_core import bookings
 
-    shown = sealed.database.read(lambda tx: bookings.get(tx, sealed.world.caller(), sealed.booking))
-    assert shown["manage_url"].endswith(sealed.token)
+    booking = sealed.database.read(lambda tx: bookings.get(tx, sealed.world.caller(), sealed.booking))
+    assert booking["manage_url"].endswith(sealed.token)
     sealed.world.clock.advance(3 * DAY)
     with pytest.raises(NotFound):
         sealed.opened()
@@ -177,10 +178,10 @@ def test_a_damaged_value_at_an_edge_is_no_wrong_key(
 def test_a_single_unopened_value_of_a_live_key_is_damaged(sealed: Sealed) -> None:
     row = sealed.world.row(tables.gift_cards, sealed.card)
     sealed.overwrite(tables.gift_cards, row, code_sealed=row["code_sealed"][:-8])
-    (found,) = sealed.database.read(
+    (values,) = sealed.database.read(
         lambda tx: secret_keys.unopened(tx, sealed.world.installation.secret_keys, sealed.world.clock())
     )
-    assert (found.plural, found.is_damaged) == ("gift card codes", True)
+    assert (values.plural, values.is_damaged) == ("gift card codes", True)
 
 
 @pytest.mark.one_database
@@ -190,8 +191,8 @@ def test_a_key_dropped_too_early_is_missing_although_newer_values_open(sealed: S
     sealed.world.clock.advance(DAY)
     sealed.book("a-key-of-b")
     keys = sealed.use("B")
-    found = sealed.database.read(lambda tx: secret_keys.unopened(tx, keys, sealed.world.clock()))
-    assert ("stored answers", *SecretKeys("A").ids) in [(each.plural, each.key_id) for each in found]
+    unopened_values = sealed.database.read(lambda tx: secret_keys.unopened(tx, keys, sealed.world.clock()))
+    assert ("stored answers", *SecretKeys("A").ids) in [(values.plural, values.key_id) for values in unopened_values]
 
 
 @pytest.mark.one_database
@@ -222,16 +223,16 @@ def test_one_that_was_interrupted_goes_on_where_it_stopped(sealed: Sealed) -> No
     keys = sealed.use("B", "A")
     progress: list[tuple[int, int]] = []
 
-    def interrupted(done: int, total: int) -> None:
-        progress.append((done, total))
-        if done > 60:
+    def interrupted(count: int, total: int) -> None:
+        progress.append((count, total))
+        if count > 60:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         secret_keys.reseal(sealed.database, keys, progress=interrupted, pause=never)
-    left = secret_keys.count_to_reseal(sealed.database, keys)
-    assert 0 < left < progress[0][1]
-    assert sum(resealed for resealed, _ in reseal(sealed).values()) == left
+    remaining = secret_keys.count_to_reseal(sealed.database, keys)
+    assert 0 < remaining < progress[0][1]
+    assert sum(resealed for resealed, _ in reseal(sealed).values()) == remaining
     sealed.use("B")
     sealed.assert_all_open()
 
@@ -250,10 +251,10 @@ def test_a_database_that_is_busy_for_a_while_is_waited_for(sealed: Sealed, monke
     sealed.use("B", "A")
     real, refusals = service.store.replace, [Unavailable(), Unavailable()]
 
-    def busy(*args: object, **named: object) -> int:
+    def busy(*args: object, **options: object) -> int:
         if refusals:
             raise refusals.pop()
-        return real(*args, **named)  # type: ignore[arg-type]
+        return real(*args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(service.store, "replace", busy)
     assert reseal(sealed)["webhook_secret"] == (1, 0)
@@ -271,19 +272,19 @@ def test_a_card_is_found_by_its_code_without_the_old_key(sealed: Sealed) -> None
 
 
 def test_a_start_looks_up_few_values_by_indexes(sealed: Sealed) -> None:
-    seen: list[str] = []
-    sealed.database.observer = seen.append
+    queries: list[str] = []
+    sealed.database.observer = queries.append
     keys = sealed.world.installation.secret_keys
     sealed.database.read(lambda tx: secret_keys.unopened(tx, keys, sealed.world.clock()))
-    assert len(seen) == 2 * len(KINDS) + 1
+    assert len(queries) == 2 * len(KINDS) + 1
 
 
 @pytest.mark.one_database
 def test_nothing_is_said_of_keys_but_their_ids(sealed: Sealed) -> None:
     keys = sealed.use("B-secret", "A")
-    found = secret_keys.status(sealed.database, keys)
-    assert all(isinstance(each, Count) for each in found)
-    assert "B-secret" not in repr(found)
+    counts = secret_keys.status(sealed.database, keys)
+    assert all(isinstance(count, Count) for count in counts)
+    assert "B-secret" not in repr(counts)
 
 
 # Binding -------------------------------------------------------------------------------------------------------------
@@ -335,7 +336,7 @@ def test_a_response_moved_to_another_key_is_never_replayed(bound: Sealed) -> Non
 
     bound.book("another-key-of-a-guest")
     rows = {row["key"]: row for row in bound.world.rows(tables.idempotency)}
-    (mine, other) = rows["a-key-of-a-guest"], rows["another-key-of-a-guest"]
-    bound.overwrite(tables.idempotency, other, body_sealed=mine["body_sealed"])
+    first, second = rows["a-key-of-a-guest"], rows["another-key-of-a-guest"]
+    bound.overwrite(tables.idempotency, second, body_sealed=first["body_sealed"])
     (answer,) = created(bound.database, [create(bound.world, bound.departure, "another-key-of-a-guest")])
     assert isinstance(answer, IdempotencyKeyReused)
