@@ -65,8 +65,8 @@ def run_app(shared_database_url: str, session_clock: FixedClock) -> Callable[...
     @contextmanager
     def run(**settings: Any) -> Iterator[TestClient]:
         # Another test may have stored values in the shared database that another key sealed.
-        own = {"secret_key": SECRET, "secret_key_check": "warn", "rate_limit": None}
-        chosen: dict[str, Any] = {"database_url": shared_database_url, **own, **settings}
+        defaults = {"secret_key": SECRET, "secret_key_check": "warn", "rate_limit": None}
+        chosen: dict[str, Any] = {"database_url": shared_database_url, **defaults, **settings}
         database = Database(shared_database_url, clock=session_clock)
         with WholeResponses(create_app(Settings(**chosen), database=database)) as running:
             yield running

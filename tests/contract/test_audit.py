@@ -22,14 +22,14 @@ def test_each_change_of_an_endpoint_has_an_entry_and_a_line(api: Api, caplog: py
         assert api.post(f"/webhooks/{endpoint}/test").status_code == 202
         assert api.call("PATCH", f"/webhooks/{endpoint}", json={"url": "http://canary.example"}).status_code == 400
         assert api.call("DELETE", f"/webhooks/{endpoint}").status_code == 204
-    found = api.world.database.read(lambda tx: audit.find(tx, organization_id=api.world.org, limit=10))
+    entries = api.world.database.read(lambda tx: audit.find(tx, organization_id=api.world.org, limit=10))
     actions = ["webhooks.change", "webhooks.rotate_secret", "webhooks.test", "webhooks.delete"]
-    assert sorted(each["action"] for each in found) == sorted(actions)
-    assert {(each["actor_kind"], each["actor"]) for each in found} == {("api_key", api.key[:12])}
-    assert {each["objects"]["endpoint"][0] for each in found} == {endpoint}
+    assert sorted(entry["action"] for entry in entries) == sorted(actions)
+    assert {(entry["actor_kind"], entry["actor"]) for entry in entries} == {("api_key", api.key[:12])}
+    assert {entry["objects"]["endpoint"][0] for entry in entries} == {endpoint}
     lines = [vars(record)["action"] for record in caplog.records if record.name == "booking.audit"]
     assert lines == actions
-    assert "canary" not in f"{found}{caplog.text}"
+    assert "canary" not in f"{entries}{caplog.text}"
 
 
 def test_a_change_by_a_statement_alone_has_an_entry(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

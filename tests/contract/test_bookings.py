@@ -16,8 +16,8 @@ from booking_core.models.scopes import Scope
 
 def seats_available(api: Api, departure_id: str) -> int:
     page = api.get("/availability", **{"from": "2026-11-20"}).json()
-    (found,) = [entry for entry in page["data"] if entry["id"] == departure_id]
-    return int(found["seats_available"])
+    (departure,) = [entry for entry in page["data"] if entry["id"] == departure_id]
+    return int(departure["seats_available"])
 
 
 def test_a_booking_is_confirmed_numbered_priced_and_published(api: Api, departure: str) -> None:
@@ -135,8 +135,8 @@ NOTES = {"channel": "acme", "order": "A-1042", "remarks": "two lines\nof text"}
 def test_a_booking_and_its_events_have_reference_with_metadata(api: Api, departure: str) -> None:
     booking = api.book(departure, external_reference="A-1042", metadata=NOTES).json()
     assert (booking["external_reference"], booking["metadata"]) == ("A-1042", NOTES)
-    shown = api.get(f"/bookings/{booking['id']}").json()
-    assert (shown["external_reference"], shown["metadata"]) == ("A-1042", NOTES)
+    body = api.get(f"/bookings/{booking['id']}").json()
+    assert (body["external_reference"], body["metadata"]) == ("A-1042", NOTES)
     api.cancel(booking["id"])
     for event in api.get("/events", type="booking.*").json()["data"]:
         assert (event["data"]["object"]["external_reference"], event["data"]["object"]["metadata"]) == ("A-1042", NOTES)
@@ -149,13 +149,13 @@ def test_a_booking_without_them_has_null_and_an_empty_object(api: Api, departure
 
 
 def test_bookings_are_found_by_their_reference_exactly(api: Api, departure: str) -> None:
-    ids = [api.book(departure, external_reference=each).json()["id"] for each in ("A-1", "A-1", "a-1", "A-10")]
-    found = api.get("/bookings", external_reference="A-1", order="asc").json()["data"]
-    assert [each["id"] for each in found] == ids[:2]
+    ids = [api.book(departure, external_reference=text).json()["id"] for text in ("A-1", "A-1", "a-1", "A-10")]
+    bookings = api.get("/bookings", external_reference="A-1", order="asc").json()["data"]
+    assert [booking["id"] for booking in bookings] == ids[:2]
     page = api.get("/bookings", external_reference="A-1", order="asc", limit=1).json()
     after = page["next_cursor"]
     following = api.get("/bookings", external_reference="A-1", order="asc", limit=1, starting_after=after).json()
-    assert [each["id"] for each in page["data"] + following["data"]] == ids[:2]
+    assert [booking["id"] for booking in page["data"] + following["data"]] == ids[:2]
     assert api.get("/bookings", external_reference="A-1", status="cancelled").json()["data"] == []
     assert api.get("/bookings", external_reference="unknown").json()["data"] == []
     elsewhere = api.get("/bookings", external_reference="A-10", order="asc", limit=1, starting_after=after)
@@ -177,10 +177,10 @@ def test_a_reference_is_unique_only_where_a_request_asks_for_that(api: Api, depa
 
 
 def test_another_organization_s_reference_does_not_count(api: Api, other_api: Api, departure: str) -> None:
-    wanted = {"external_reference": "A-1", "external_reference_unique": True}
-    api.book(departure, **wanted)
+    reference = {"external_reference": "A-1", "external_reference_unique": True}
+    api.book(departure, **reference)
     there = other_api.world.departure(other_api.world.experience())
-    assert other_api.book(there, **wanted).status_code == 201
+    assert other_api.book(there, **reference).status_code == 201
     assert len(other_api.get("/bookings", external_reference="A-1").json()["data"]) == 1
 
 
@@ -190,7 +190,7 @@ def test_a_replay_of_a_unique_booking_is_its_first_answer(api: Api, departure: s
     again = api.post("/bookings", body, key="order-A-1")
     assert (again.status_code, again.json()) == (201, first.json())
     refused = [api.post("/bookings", body, key="order-A-1-again") for _ in range(2)]
-    assert [error_of(each) for each in refused] == [(409, "conflict")] * 2
+    assert [error_of(answer) for answer in refused] == [(409, "conflict")] * 2
     assert refused[1].headers["Idempotent-Replayed"] == "true"
 
 
@@ -198,7 +198,7 @@ def test_of_requests_at_the_same_moment_one_has_the_reference(api: Api, departur
     body = booking_body(departure, external_reference="A-1", external_reference_unique=True)
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(lambda n: api.post("/bookings", body, key=f"racing-{n:03}"), range(8)))
-    assert sorted(each.status_code for each in answers) == [201] + [409] * 7
+    assert sorted(answer.status_code for answer in answers) == [201] + [409] * 7
     assert len(api.get("/bookings", external_reference="A-1").json()["data"]) == 1
     assert api.world.examine() == []
 
@@ -215,14 +215,14 @@ MALFORMED: list[tuple[str, str, list[object]]] = [
 """The field that an error names, the field that is sent, and its malformed values."""
 
 
-@pytest.mark.parametrize(("named", "field", "values"), MALFORMED, ids=["reference", "unique", "value", "name", "size"])
+@pytest.mark.parametrize(("name", "field", "values"), MALFORMED, ids=["reference", "unique", "value", "name", "size"])
 def test_what_is_out_of_bounds_is_refused_by_its_field(
-    api: Api, departure: str, named: str, field: str, values: list[object]
+    api: Api, departure: str, name: str, field: str, values: list[object]
 ) -> None:
     for value in values:
         refused = api.book(departure, **{field: value})
         assert error_of(refused) == (400, "validation_failed")
-        assert [each["field"] for each in refused.json()["details"]] == [named]
+        assert [detail["field"] for detail in refused.json()["details"]] == [name]
 
 
 def test_the_largest_metadata_is_kept(api: Api, departure: str) -> None:

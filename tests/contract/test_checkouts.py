@@ -33,8 +33,8 @@ COUNTED = "booking_stripe_webhooks"
 def create(api: Api, departure_id: str, *, key: str | None = None, **over: Any) -> dict[str, Any]:
     response = api.post("/checkouts", checkout_body(departure_id, **over), key=key)
     assert response.status_code == 201, response.text
-    shown: dict[str, Any] = response.json()
-    return shown
+    checkout: dict[str, Any] = response.json()
+    return checkout
 
 
 # Created ---------------------------------------------------------------------------------------------------------
@@ -50,12 +50,12 @@ def test_a_checkout_refused_before_stripe_keeps_no_seats(api: Api, running: Ledg
 
 
 def test_a_checkout_is_a_pending_booking_with_a_payment(api: Api, ledger: Ledger, departure: str) -> None:
-    shown = create(api, departure)
-    booking, payment = shown["booking"], shown["payment"]
-    assert shown["id"] == booking["id"]
+    checkout = create(api, departure)
+    booking, payment = checkout["booking"], checkout["payment"]
+    assert checkout["id"] == booking["id"]
     assert (booking["status"], booking["source"]) == ("pending", "online")
     assert booking["payment"] == {"method": "card", "source": "stripe", "status": "pending"}
-    assert shown == api.get(f"/checkouts/{shown['id']}").json()
+    assert checkout == api.get(f"/checkouts/{checkout['id']}").json()
     intent = ledger.intents[payment["intent_id"]]
     assert payment == {
         "intent_id": intent["id"],
@@ -65,8 +65,8 @@ def test_a_checkout_is_a_pending_booking_with_a_payment(api: Api, ledger: Ledger
         "expires_at": api.world.organization.zone.iso(api.world.clock() + 30 * MINUTE),
     }
     assert (intent["amount"], intent["currency"]) == (TOTAL, "nok")
-    assert intent["metadata"] == {"organization_id": api.world.org, "booking_id": shown["id"]}
-    assert ledger.requests == [("create", f"checkout-{shown['id']}")]
+    assert intent["metadata"] == {"organization_id": api.world.org, "booking_id": checkout["id"]}
+    assert ledger.requests == [("create", f"checkout-{checkout['id']}")]
     assert api.world.examine() == []
 
 
@@ -87,14 +87,14 @@ def test_stripe_that_fails_is_503_and_the_same_request_makes_one_intent(
     api: Api, ledger: Ledger, departure: str, fault: Fault
 ) -> None:
     ledger.next_faults[:] = [fault]
-    body, made = checkout_body(departure), len(ledger.intents)
+    body, count = checkout_body(departure), len(ledger.intents)
     refused = api.post("/checkouts", body, key="after-a-failure")
     assert error_of(refused) == (503, "service_unavailable")
     assert refused.headers["retry-after"] == "5"
-    shown = api.post("/checkouts", body, key="after-a-failure")
-    assert shown.status_code == 201
-    assert len(ledger.intents) == made + 1
-    assert ledger.intents[shown.json()["payment"]["intent_id"]]["metadata"]["booking_id"] == shown.json()["id"]
+    response = api.post("/checkouts", body, key="after-a-failure")
+    assert response.status_code == 201
+    assert len(ledger.intents) == count + 1
+    assert ledger.intents[response.json()["payment"]["intent_id"]]["metadata"]["booking_id"] == response.json()["id"]
     assert len(api.world.rows(tables.bookings)) == 1
 
 
@@ -111,22 +111,23 @@ def test_a_payment_that_stripe_refuses_releases_the_seats(api: Api, ledger: Ledg
 
 def test_nothing_left_to_pay_is_confirmed_at_once_without_stripe(api: Api, ledger: Ledger, departure: str) -> None:
     _, code = Operations(api.world).issue(TOTAL)
-    shown = create(api, departure, gift_card_code=code)
-    assert (shown["booking"]["status"], shown["payment"]) == ("confirmed", None)
+    checkout = create(api, departure, gift_card_code=code)
+    assert (checkout["booking"]["status"], checkout["payment"]) == ("confirmed", None)
     assert ledger.requests == []
-    assert api.get(f"/checkouts/{shown['id']}").json()["payment"] is None
+    assert api.get(f"/checkouts/{checkout['id']}").json()["payment"] is None
 
 
 def test_a_checkout_keeps_a_reference_and_metadata_as_a_booking_does(api: Api, ledger: Ledger, departure: str) -> None:
-    kept = {"external_reference": "A-1042", "metadata": {"channel": "acme"}}
+    fields = {"external_reference": "A-1042", "metadata": {"channel": "acme"}}
     unique = {"external_reference_unique": True}
-    booking = create(api, departure, count=1, **kept, **unique)["booking"]
-    assert {name: booking[name] for name in kept} == kept
-    assert [each["id"] for each in api.get("/bookings", external_reference="A-1042").json()["data"]] == [booking["id"]]
-    refused = api.post("/checkouts", checkout_body(departure, 1, **kept, **unique))
+    booking = create(api, departure, count=1, **fields, **unique)["booking"]
+    assert {name: booking[name] for name in fields} == fields
+    (listed,) = api.get("/bookings", external_reference="A-1042").json()["data"]
+    assert listed["id"] == booking["id"]
+    refused = api.post("/checkouts", checkout_body(departure, 1, **fields, **unique))
     assert conflict_reason(refused) == "external_reference_taken"
     assert len(ledger.requests) == 1
-    assert create(api, departure, count=1, **kept)["booking"]["external_reference"] == "A-1042"
+    assert create(api, departure, count=1, **fields)["booking"]["external_reference"] == "A-1042"
     for wrong in ({"metadata": {"no blanks": ""}}, unique):
         assert error_of(api.post("/checkouts", checkout_body(departure, 1, **wrong))) == (400, "validation_failed")
 
@@ -159,10 +160,10 @@ def test_an_amount_that_cannot_be_charged_is_refused(api: Api, ledger: Ledger, w
 
 def test_a_key_without_the_scope_for_bookings_pays_and_sees_no_link(api: Api, ledger: Ledger, departure: str) -> None:
     shop = api.with_scopes(Scope.CHECKOUTS_WRITE)
-    shown = create(shop, departure)
-    assert shop.get(f"/checkouts/{shown['id']}").json()["booking"]["manage_url"] is None
-    assert api.get(f"/checkouts/{shown['id']}").json()["booking"]["manage_url"].startswith("http")
-    assert error_of(shop.get(f"/bookings/{shown['id']}")) == (403, "insufficient_scope")
+    checkout = create(shop, departure)
+    assert shop.get(f"/checkouts/{checkout['id']}").json()["booking"]["manage_url"] is None
+    assert api.get(f"/checkouts/{checkout['id']}").json()["booking"]["manage_url"].startswith("http")
+    assert error_of(shop.get(f"/bookings/{checkout['id']}")) == (403, "insufficient_scope")
 
 
 def test_a_request_that_comes_after_the_end_makes_no_intent(api: Api, ledger: Ledger, departure: str) -> None:
@@ -185,11 +186,11 @@ def test_the_number_of_statements_is_bounded(api: Api, ledger: Ledger, departure
 
 
 def test_a_checkout_shows_its_secret_only_while_the_guest_can_pay(api: Api, ledger: Ledger, departure: str) -> None:
-    shown = create(api, departure)
-    read = api.get(f"/checkouts/{shown['id']}").json()
-    assert read["payment"] == shown["payment"]
-    pay(api, ledger, shown["payment"]["intent_id"])
-    paid = api.get(f"/checkouts/{shown['id']}").json()
+    checkout = create(api, departure)
+    read = api.get(f"/checkouts/{checkout['id']}").json()
+    assert read["payment"] == checkout["payment"]
+    pay(api, ledger, checkout["payment"]["intent_id"])
+    paid = api.get(f"/checkouts/{checkout['id']}").json()
     assert (paid["booking"]["status"], paid["booking"]["payment"]["status"]) == ("confirmed", "paid")
     assert paid["payment"]["client_secret"] is None
 
@@ -232,12 +233,13 @@ def send(api: Api, ledger: Ledger, name: str, intent_id: str, **over: Any) -> An
 def test_an_unsigned_stripe_webhook_is_refused_and_logged_in_one_line(
     api: Api, ledger: Ledger, departure: str, caplog: pytest.LogCaptureFixture, over: dict[str, Any]
 ) -> None:
-    shown = create(api, departure)
-    ledger.pay(shown["payment"]["intent_id"])
-    assert error_of(send(api, ledger, "succeeded", shown["payment"]["intent_id"], **over)) == (400, "validation_failed")
-    assert len([each for each in caplog.records if each.name == "booking.stripe"]) == 1
-    assert api.get(f"/checkouts/{shown['id']}").json()["booking"]["status"] == "pending"
-    secrets = (shown["payment"]["client_secret"], checkouts.SECRET, KEY, "ada@example.com")
+    checkout = create(api, departure)
+    intent_id = checkout["payment"]["intent_id"]
+    ledger.pay(intent_id)
+    assert error_of(send(api, ledger, "succeeded", intent_id, **over)) == (400, "validation_failed")
+    assert len([record for record in caplog.records if record.name == "booking.stripe"]) == 1
+    assert api.get(f"/checkouts/{checkout['id']}").json()["booking"]["status"] == "pending"
+    secrets = (checkout["payment"]["client_secret"], checkouts.SECRET, KEY, "ada@example.com")
     assert not any(secret in caplog.text for secret in secrets)
 
 
@@ -258,14 +260,14 @@ def test_a_body_that_is_too_large_is_refused(api: Api, ledger: Ledger) -> None:
 def test_a_webhook_of_another_organization_changes_nothing(
     api: Api, ledger: Ledger, departure: str, new_world: Any
 ) -> None:
-    shown = create(api, departure)
-    ledger.pay(shown["payment"]["intent_id"])
+    checkout = create(api, departure)
+    ledger.pay(checkout["payment"]["intent_id"])
     others = new_world()
     checkouts.configure(others)
     webhooks = webhooks_of(others, ledger)
-    event = webhooks.succeeded(shown["payment"]["intent_id"])
+    event = webhooks.succeeded(checkout["payment"]["intent_id"])
     assert webhooks.send(api.client, event, now_s=api.world.clock() / 1e6).status_code == 200
-    assert intent_row(api.world, shown["id"])["status"] == "open"
+    assert intent_row(api.world, checkout["id"])["status"] == "open"
     assert json.dumps(others.rows(tables.payment_intents)) == "[]"
 
 
@@ -276,12 +278,12 @@ def test_a_webhook_without_a_database_is_503_and_is_not_lost(
     intent_id = create(api, departure)["payment"]["intent_id"]
     ledger.pay(intent_id)
 
-    def gone(*_: object, **__: object) -> None:
+    def be_unavailable(*_: object, **__: object) -> None:
         raise Unavailable
 
     for module, name in ((stripe_accounts, "find"), (core_checkouts, "apply")):
         with monkeypatch.context() as patched:
-            patched.setattr(module, name, gone)
+            patched.setattr(module, name, be_unavailable)
             refused = send(api, ledger, "succeeded", intent_id)
         assert error_of(refused) == (503, "service_unavailable")
         assert int(refused.headers["retry-after"]) >= 1
@@ -305,9 +307,9 @@ def test_each_webhook_is_answered_and_counted_by_its_outcome(
     ledger.intents[other]["amount_received"] = 5
     without_account = webhooks_of(new_world(), ledger)
 
-    def post(name: str, shown: Any, webhooks: Webhooks | None = None) -> Any:
+    def post(name: str, payload: Any, webhooks: Webhooks | None = None) -> Any:
         webhooks = webhooks or webhooks_of(api.world, ledger)
-        return webhooks.send(api.client, webhooks.of(name, shown), now_s=api.world.clock() / 1e6)
+        return webhooks.send(api.client, webhooks.of(name, payload), now_s=api.world.clock() / 1e6)
 
     before = outcomes(api)
     answers = {
@@ -322,7 +324,7 @@ def test_each_webhook_is_answered_and_counted_by_its_outcome(
     assert statuses == {"ignored": 200, "unknown": 200} | refused
     assert [post("payment_intent.succeeded", shape).status_code for shape in SHAPES] == [400] * len(SHAPES)
     assert {row["status"] for row in api.world.rows(tables.payment_intents)} == {"open"}
-    assert [send(api, ledger, "succeeded", each).status_code for each in (paid, other)] == [200, 200]
+    assert [send(api, ledger, "succeeded", intent_id).status_code for intent_id in (paid, other)] == [200, 200]
     once = dict.fromkeys((*answers, "done", "needs_review"), 1)
     assert outcomes(api) - before == once | {"refused": len(SHAPES)}
 
@@ -342,10 +344,12 @@ def test_a_webhook_that_meets_an_outage_counts_as_failed(
 def outcomes(api: Api) -> Counter[str]:
     """Return the webhooks of the process so far by outcome."""
     service = checkouts.app_of(api.client)
-    (family,) = [each for each in service.state.monitor.metrics.registry.collect() if each.name == COUNTED]
-    found = {each.labels["outcome"]: int(each.value) for each in family.samples if each.name == f"{COUNTED}_total"}
-    assert set(found) == set(STRIPE_OUTCOMES)
-    return Counter(found)
+    (family,) = [family for family in service.state.monitor.metrics.registry.collect() if family.name == COUNTED]
+    counts = {
+        sample.labels["outcome"]: int(sample.value) for sample in family.samples if sample.name == f"{COUNTED}_total"
+    }
+    assert set(counts) == set(STRIPE_OUTCOMES)
+    return Counter(counts)
 
 
 # Secrets ---------------------------------------------------------------------------------------------------------
@@ -356,14 +360,14 @@ def test_no_secret_of_a_payment_is_stored_in_plain_or_logged(
     api: Api, ledger: Ledger, departure: str, shared_database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
-    shown = create(api, departure)
-    client_secret, intent_id = shown["payment"]["client_secret"], shown["payment"]["intent_id"]
+    checkout = create(api, departure)
+    client_secret, intent_id = checkout["payment"]["client_secret"], checkout["payment"]["intent_id"]
     ledger.next_faults[:] = [Fault.ERROR_BEFORE, Fault.GARBAGE]
     for number in range(2):
         api.post("/checkouts", checkout_body(departure, 1), key=f"refused-{number}-{api.world.org}")
     pay(api, ledger, intent_id)
     send(api, ledger, "succeeded", intent_id, secret="whsec_of_somebody_else")
-    api.get(f"/checkouts/{shown['id']}")
+    api.get(f"/checkouts/{checkout['id']}")
     looked_for = [
         canaries.canary("client secret", client_secret),
         canaries.canary("API key", KEY),

@@ -149,7 +149,7 @@ DEVIATIONS: dict[str, Change] = {
     "a wide window is 400": status("/availability$", 422, 400),
     "a deleted endpoint is 200": status("/webhooks/", 204, 200),
     "a wrong method is 404": status("/me$", 405, 404),
-    "codes in capitals": body(r'"code":"([a-z_]+)"', lambda found: f'"code":"{found[1].upper()}"'),  # type: ignore[arg-type]
+    "codes in capitals": body(r'"code":"([a-z_]+)"', lambda match: f'"code":"{match[1].upper()}"'),  # type: ignore[arg-type]
     "refusals without a code": body(r',?"code":"[a-z_]+"', ""),
     "refusals without a text": body(r'"error":"[^"]+"', '"error":""'),
     "seats of a refusal are dropped": body(r',"seats_available":\d+', "", "/bookings$"),

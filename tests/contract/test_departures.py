@@ -11,12 +11,12 @@ def test_a_departure_is_shown_as_availability_shows_it(api: Api) -> None:
     departure = api.world.departure(api.world.experience(), prices='{"adult":99000}')
     api.book(departure)
     (listed,) = api.get("/availability", **{"from": "2026-11-20"}).json()["data"]
-    shown = api.get(f"/departures/{departure}").json()
-    assert shown == listed
-    assert (shown["starts_at"], shown["starts_at_local"]) == ("2026-11-23T13:00:00+01:00", "2026-11-23T13:00:00")
-    assert (shown["timezone"], shown["seats_available"]) == ("Europe/Oslo", 11)
-    assert [tier["price"]["amount_minor"] for tier in shown["price_tiers"]] == [99000, 250000]
-    assert api.get(f"/departures/{departure.upper()}").json() == shown
+    body = api.get(f"/departures/{departure}").json()
+    assert body == listed
+    assert (body["starts_at"], body["starts_at_local"]) == ("2026-11-23T13:00:00+01:00", "2026-11-23T13:00:00")
+    assert (body["timezone"], body["seats_available"]) == ("Europe/Oslo", 11)
+    assert [tier["price"]["amount_minor"] for tier in body["price_tiers"]] == [99000, 250000]
+    assert api.get(f"/departures/{departure.upper()}").json() == body
 
 
 def test_the_departures_of_a_day_are_those_of_the_organizations_day(api: Api) -> None:
@@ -27,11 +27,10 @@ def test_the_departures_of_a_day_are_those_of_the_organizations_day(api: Api) ->
     api.world.departure(experience, starts_at=NOON + 11 * HOUR)
     api.world.departure(experience, starts_at=NOON - 13 * HOUR - 1)
     page = api.get("/departures", date="2026-11-21").json()
-    assert [each["id"] for each in page["data"]] == [early, there, late]
+    assert [departure["id"] for departure in page["data"]] == [early, there, late]
     assert (page["has_more"], page["next_cursor"]) == (False, None)
-    assert [each["id"] for each in api.get("/departures", date="2026-11-21", experience_id=other).json()["data"]] == [
-        there
-    ]
+    page = api.get("/departures", date="2026-11-21", experience_id=other).json()
+    assert [departure["id"] for departure in page["data"]] == [there]
     assert api.get("/departures", date="2031-01-01").json()["data"] == []
 
 
@@ -50,22 +49,22 @@ def test_the_add_ons_of_an_experience_can_be_booked(api: Api) -> None:
 
 def test_a_booking_is_found_by_departure_customer_number_and_address(api: Api) -> None:
     experience = api.world.experience()
-    here, there = api.world.departure(experience), api.world.departure(experience, starts_at=NOON + 3 * DAY)
+    soon, later = api.world.departure(experience), api.world.departure(experience, starts_at=NOON + 3 * DAY)
     grace = {"name": "Grace", "email": "Grace@Example.com"}
     first, second, third = (
-        api.book(departure, **over).json() for departure, over in ((here, {}), (there, {}), (here, {"customer": grace}))
+        api.book(departure, **over).json() for departure, over in ((soon, {}), (later, {}), (soon, {"customer": grace}))
     )
 
-    def found(**filters: object) -> list[str]:
-        return [each["id"] for each in api.get("/bookings", order="asc", **filters).json()["data"]]
+    def find(**filters: object) -> list[str]:
+        return [booking["id"] for booking in api.get("/bookings", order="asc", **filters).json()["data"]]
 
     owner = api.get("/customers", email="grace@example.com").json()["data"][0]["id"]
-    assert found(departure_id=here) == [first["id"], third["id"]]
-    assert found(customer_id=owner) == found(email="GRACE@example.COM") == [third["id"]]
-    assert found(booking_number=2) == [second["id"]]
-    assert found(booking_number=2, departure_id=here) == []
-    assert found(email="ada@example.com", departure_id=there) == [second["id"]]
-    assert found(booking_number=4) == found(email="nobody@example.com") == []
+    assert find(departure_id=soon) == [first["id"], third["id"]]
+    assert find(customer_id=owner) == find(email="GRACE@example.COM") == [third["id"]]
+    assert find(booking_number=2) == [second["id"]]
+    assert find(booking_number=2, departure_id=soon) == []
+    assert find(email="ada@example.com", departure_id=later) == [second["id"]]
+    assert find(booking_number=4) == find(email="nobody@example.com") == []
 
 
 def test_a_number_is_plain_digits(api: Api) -> None:

@@ -166,7 +166,7 @@ STORED = {"no-departure", "cancelled", "closed", "started", "no-tier", "no-add-o
 PAIRS = [
     pytest.param(earlier, later, id=f"{earlier.name}-before-{later.name}")
     for place, earlier in enumerate(FAULTS, start=1)
-    for later in [each for each in FAULTS[place:] if each.name not in earlier.excludes][:3]
+    for later in [fault for fault in FAULTS[place:] if fault.name not in earlier.excludes][:3]
 ]
 """Each fault with the next three: a check in another place is in the wrong order with one of its neighbours."""
 
@@ -197,8 +197,8 @@ def test_an_error_changes_no_row_and_is_stored_only_after_execution(
     with nothing_changes(world, leaving_out={"idempotency"}):
         answer = attempt.send()
     check(answer, fault)
-    kept = len(rows_of(world)["idempotency"]) - len(before["idempotency"])
-    assert kept == (fault.name in STORED)
+    stored = len(rows_of(world)["idempotency"]) - len(before["idempotency"])
+    assert stored == (fault.name in STORED)
     if fault.name in STORED:
         again = attempt.send()
         check(again, fault)

@@ -46,7 +46,9 @@ def ask(api: Api, path: str, *tags: str) -> Any:
 
 def test_the_description_names_each_operation_with_a_tag() -> None:
     declared = {
-        each.id for each in OPERATIONS if "304" in DOCUMENT["paths"][each.path][each.method.lower()]["responses"]
+        operation.id
+        for operation in OPERATIONS
+        if "304" in DOCUMENT["paths"][operation.path][operation.method.lower()]["responses"]
     }
     assert declared == TAGGED
 
@@ -104,11 +106,11 @@ def test_an_experience_has_one_body_and_one_tag_for_every_language(api: Api) -> 
     for path, former in zip(paths, before, strict=True):
         first = ask(api, path, former)
         assert (first.status_code, first.headers["etag"] != former) == (200, True)
-        shown = first.json()
-        shown = shown["data"][0] if "data" in shown else shown
-        assert shown["title"] == "Fjord kayak"
-        assert shown["translations"]["de"]["title"] == "Fjordkajak"
-        assert shown["translations"]["de"]["price_tiers"] == {"adult": "Erwachsene"}
+        body = first.json()
+        body = body["data"][0] if "data" in body else body
+        assert body["title"] == "Fjord kayak"
+        assert body["translations"]["de"]["title"] == "Fjordkajak"
+        assert body["translations"]["de"]["price_tiers"] == {"adult": "Erwachsene"}
         for accepted in ("de", "fr;q=0.8, de", "*"):
             for tags, status in (({}, 200), ({"If-None-Match": first.headers["etag"]}, 304)):
                 again = api.call("GET", path, headers={"Accept-Language": accepted, **tags})

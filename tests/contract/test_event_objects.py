@@ -119,7 +119,7 @@ class Market:
         self.hooks.publish()
         queue_rows(self.world)
         self.world.change(tables.deliveries, self.hooks.delivery()["id"], attempt_count=attempts)
-        self.hooks.fail(*(each for each in self.hooks.claim(free=999) if each.endpoint_id == endpoint_id))
+        self.hooks.fail(*(delivery for delivery in self.hooks.claim(free=999) if delivery.endpoint_id == endpoint_id))
         return self.endpoint(endpoint_id)
 
     def dead(self) -> Resource:

@@ -50,9 +50,9 @@ def create_hold(api: Api) -> Request:
 
 
 def extend_hold(api: Api) -> Request:
-    held = api.post("/holds", {"experience_date_id": departure(api), "seats": 2}).json()["id"]
-    path, body = f"/holds/{held}/extend", {"expires_in_seconds": 900}
-    return Request(path, body, {}, lambda: api.call("DELETE", f"/holds/{held}"))
+    hold_id = api.post("/holds", {"experience_date_id": departure(api), "seats": 2}).json()["id"]
+    path, body = f"/holds/{hold_id}/extend", {"expires_in_seconds": 900}
+    return Request(path, body, {}, lambda: api.call("DELETE", f"/holds/{hold_id}"))
 
 
 def create_checkout(api: Api) -> Request:
@@ -66,9 +66,9 @@ def create_checkout(api: Api) -> Request:
 
 
 def pay_checkout(api: Api) -> Request:
-    made = api.post("/checkouts", checkout_body(departure(api))).json()
-    path, body = f"/sandbox/checkouts/{made['id']}/pay", {"payment_method": "pm_card_visa"}
-    return Request(path, body, {"payment_method": "pm_card_chargeDeclined"}, lambda: api.cancel(made["id"]))
+    checkout = api.post("/checkouts", checkout_body(departure(api))).json()
+    path, body = f"/sandbox/checkouts/{checkout['id']}/pay", {"payment_method": "pm_card_visa"}
+    return Request(path, body, {"payment_method": "pm_card_chargeDeclined"}, lambda: api.cancel(checkout["id"]))
 
 
 def reschedule(api: Api) -> Request:
@@ -170,9 +170,9 @@ def test_requests_that_come_together_are_carried_out_once(sandbox: Api, operatio
         return sandbox.post(request.path, request.body, key=key)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        answers = [each.result() for each in [pool.submit(send) for _ in range(AT_ONCE)]]
-    done = [each for each in answers if each.status_code != 409]
-    assert len({(each.status_code, each.content) for each in done}) == 1
-    assert sum("idempotent-replayed" not in each.headers for each in done) == 1
-    assert {error_of(each) for each in answers if each not in done} <= {(409, "idempotency_in_progress")}
+        answers = [future.result() for future in [pool.submit(send) for _ in range(AT_ONCE)]]
+    executed = [answer for answer in answers if answer.status_code != 409]
+    assert len({(answer.status_code, answer.content) for answer in executed}) == 1
+    assert sum("idempotent-replayed" not in answer.headers for answer in executed) == 1
+    assert {error_of(answer) for answer in answers if answer not in executed} <= {(409, "idempotency_in_progress")}
     assert sandbox.event_types()[before:] == EVENTS[operation]

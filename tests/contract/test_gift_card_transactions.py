@@ -22,17 +22,17 @@ def test_the_ledger_explains_the_balance(api: Api, ops: Operations) -> None:
     card, departure = ops.issue(100_000), api.world.departure(api.world.experience())
     first, second = spend(ops, card, departure), spend(ops, card, departure)
     ops.cancel(first)
-    found = api.get(f"/gift-cards/{card[0]}/transactions", order="asc").json()["data"]
-    shown = [(each["type"], each["amount"]["amount_minor"], each["balance"], each["booking_id"]) for each in found]
-    assert shown == [
+    lines = api.get(f"/gift-cards/{card[0]}/transactions", order="asc").json()["data"]
+    ledger = [(line["type"], line["amount"]["amount_minor"], line["balance"], line["booking_id"]) for line in lines]
+    assert ledger == [
         ("issue", 100_000, nok(100_000), None),
         ("redeem", -89_000, nok(11_000), first),
         ("redeem", -11_000, nok(0), second),
         ("restore", 89_000, nok(89_000), first),
     ]
-    assert sum(amount for _, amount, _, _ in shown) == 89_000
+    assert sum(amount for _, amount, _, _ in ledger) == 89_000
     assert api.get(f"/gift-cards/{card[0]}").json()["balance"] == nok(89_000)
-    assert found[0].keys() == {"id", "type", "amount", "balance", "booking_id", "created_at"}
+    assert lines[0].keys() == {"id", "type", "amount", "balance", "booking_id", "created_at"}
 
 
 def test_pages_hold_every_transaction_once_and_cursors_belong_to_one_card(
@@ -44,7 +44,7 @@ def test_pages_hold_every_transaction_once_and_cursors_belong_to_one_card(
     spend(ops, other, departure)
     path = f"/gift-cards/{card[0]}/transactions"
     pages = list(api.pages(path, limit=1, order="asc"))
-    assert [each["booking_id"] for page in pages for each in page["data"]] == [None, *booked]
+    assert [transaction["booking_id"] for page in pages for transaction in page["data"]] == [None, *booked]
     cursor = pages[0]["next_cursor"]
     elsewhere = api.get(f"/gift-cards/{other[0]}/transactions", order="asc", starting_after=cursor)
     assert invalid_field(elsewhere) == "starting_after"

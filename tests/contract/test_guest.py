@@ -45,7 +45,7 @@ def opens(api: Api, booking: Booking) -> bool:
 
 @pytest.mark.one_database
 @pytest.mark.parametrize(
-    ("field", "sent", "shown"),
+    ("field", "sent", "stored"),
     [
         ("name", "  Ada King ", "Ada King"),
         ("email", "Ada.King@example.com", "Ada.King@example.com"),
@@ -56,12 +56,12 @@ def opens(api: Api, booking: Booking) -> bool:
     ],
 )
 def test_one_field_changes_and_the_others_stay(
-    api: Api, ops: Operations, departure: str, field: str, sent: str, shown: str | None
+    api: Api, ops: Operations, departure: str, field: str, sent: str, stored: str | None
 ) -> None:
     before = api.book(departure, note="By the door").json()
     records = api.get("/customers").json()
     booking = changed(api, before["id"], **{field: sent})
-    expected = {"note": shown} if field == "note" else {"customer": before["customer"] | {field: shown}}
+    expected = {"note": stored} if field == "note" else {"customer": before["customer"] | {field: stored}}
     assert {name: value for name, value in booking.items() if value != before[name]}.items() >= expected.items()
     same = set(before) - {*expected, "updated_at", "manage_url"}
     assert {name: booking[name] for name in same} == {name: before[name] for name in same}

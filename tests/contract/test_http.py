@@ -154,16 +154,16 @@ def test_a_plain_request_id_is_kept_and_any_other_replaced(
     for value, method in itertools.product(sent, ("GET", "DELETE")):
         headers = [] if value is None else [("x-request-id", value)]
         answer = call(api.client, method, target, key=api.key, headers=headers)
-        given = answer.headers["x-request-id"]
-        assert re.fullmatch(r"[A-Za-z0-9._-]{1,128}", given)
-        assert (given == value) == is_kept
+        request_id = answer.headers["x-request-id"]
+        assert re.fullmatch(r"[A-Za-z0-9._-]{1,128}", request_id)
+        assert (request_id == value) == is_kept
         if answer.status_code != 200:
-            assert answer.json()["request_id"] == given
+            assert answer.json()["request_id"] == request_id
 
 
 def test_each_request_without_an_id_gets_one_of_its_own(api: Api) -> None:
-    given = [api.get("/me").headers["x-request-id"] for _ in range(20)]
-    assert len(set(given)) == 20
+    request_ids = [api.get("/me").headers["x-request-id"] for _ in range(20)]
+    assert len(set(request_ids)) == 20
 
 
 @pytest.mark.parametrize("piece", [BODY_BYTES_MAX + 1, 65_536, 1_000], ids=["whole", "64-KiB", "1000-bytes"])

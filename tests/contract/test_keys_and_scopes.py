@@ -119,10 +119,10 @@ def test_a_revoked_key_opens_nothing_from_that_moment_in_any_process(
     with run_app() as other_process:
         clients = [Api(client, api.world, api.key) for client in (session_app, other_process)] * 8
         with ThreadPoolExecutor(len(clients)) as threads:
-            before = list(threads.map(lambda each: each.get("/me").status_code, clients))
+            before = list(threads.map(lambda client: client.get("/me").status_code, clients))
             (key,) = api.world.rows(tables.api_keys)
             api.world.change(tables.api_keys, key["id"], revoked_at=api.world.clock())
-            after = list(threads.map(lambda each: each.get("/me"), clients))
+            after = list(threads.map(lambda client: client.get("/me"), clients))
     assert before == [200] * 16
     for answer in after:
         refused(answer, 401, "api_key_revoked")
@@ -185,8 +185,8 @@ def test_an_organization_without_the_api_is_refused_everything(api: Api, operati
 
 
 def test_keys_that_are_shown_alike_act_each_for_its_own(api: Api, new_world: Any) -> None:
-    mine, theirs = api.world, new_world()
-    for number, world in enumerate((mine, theirs)):
+    first, second = api.world, new_world()
+    for number, world in enumerate((first, second)):
         tag = f"00{world.installation.cell}" if world.installation.cell else ""
         text = "svc_likeness" + str(number) * (26 - len(tag)) + tag + str(number) * 6
         world.insert(
@@ -226,9 +226,9 @@ def test_the_last_use_is_known_to_the_minute_and_costs_no_write(api: Api, statem
 def test_the_code_of_a_gift_card_is_returned_only_on_request(api: Api, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     card = api.world.gift_card(CODE)
-    asked = api.get(f"/gift-cards/{card}", include="code")
-    assert asked.json()["code"] == CODE
-    assert asked.headers["cache-control"] == "no-store"
+    response = api.get(f"/gift-cards/{card}", include="code")
+    assert response.json()["code"] == CODE
+    assert response.headers["cache-control"] == "no-store"
     for path in (f"/gift-cards/{card}", "/gift-cards", "/gift-cards?include=code", "/events?include=code"):
         answer = api.get(path)
         assert answer.status_code == 200

@@ -15,10 +15,10 @@ def test_a_booking_and_its_events_have_the_language_as_sent(api: Api, departure:
     assert booking["locale"] == "de-at"
     assert list(booking)[-2:] == ["cancellation", "manage_url"]
     assert api.get(f"/bookings/{booking['id']}").json()["locale"] == "de-at"
-    assert [each["locale"] for each in api.get("/bookings").json()["data"]] == ["de-at"]
+    assert [booking["locale"] for booking in api.get("/bookings").json()["data"]] == ["de-at"]
     api.cancel(booking["id"])
-    found = api.get("/events", type="booking.*").json()["data"]
-    assert [each["data"]["object"]["locale"] for each in found] == ["de-at"] * 3
+    events = api.get("/events", type="booking.*").json()["data"]
+    assert [event["data"]["object"]["locale"] for event in events] == ["de-at"] * 3
     assert api.world.examine() == []
 
 

@@ -68,8 +68,8 @@ def test_rows_are_listed_once_each_in_the_order_of_their_creation(
 @each_list
 def test_the_newest_25_come_first_unless_said_otherwise(api: Api, shared_database_url: str, listing: Listing) -> None:
     ascending = listing.filled(api.world, shared_database_url, range(NOON, NOON + 101))
-    for asked, length in (({}, 25), ({"limit": 1}, 1), ({"limit": 100}, 100)):
-        page = api.get(listing.path, **asked).json()
+    for parameters, length in (({}, 25), ({"limit": 1}, 1), ({"limit": 100}, 100)):
+        page = api.get(listing.path, **parameters).json()
         assert [item["id"] for item in page["data"]] == in_order(ascending, Order.DESC)[:length]
         assert page["has_more"] is True
 
@@ -189,10 +189,10 @@ class Long:
     ascending: list[str]
     """Those that are there from the beginning."""
 
-    def own(self, ids: Iterable[str]) -> list[str]:
+    def without_inserted(self, ids: Iterable[str]) -> list[str]:
         """Return the given ids without the ids of rows inserted later."""
-        known = set(self.ascending)
-        return [row_id for row_id in ids if row_id in known]
+        initial = set(self.ascending)
+        return [row_id for row_id in ids if row_id in initial]
 
     def insert(self, at: int) -> None:
         row = rows.booking(self.world.org, new_id(), self.departure, self.experience, at)
@@ -210,10 +210,10 @@ def long(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Long]
     world = make_world(database, FixedClock())
     ties = NOON + TIES_AT
     instants = [*range(NOON, ties), *[ties] * TIED, *range(ties + 1, ties + 1 + ROWS - TIES_AT - TIED)]
-    made = LISTINGS[0].filled(world, url, instants)
+    ids = LISTINGS[0].filled(world, url, instants)
     analyze(url)
     departure = world.rows(tables.departures)[0]
-    yield Long(world, departure["id"], departure["experience_id"], made)
+    yield Long(world, departure["id"], departure["experience_id"], ids)
     database.close()
 
 
@@ -231,16 +231,16 @@ def walk(find: FindPage, order: Order, limit: int, start: str | None = None) -> 
 @pytest.mark.exhaustive(but="sqlite-desc")
 @pytest.mark.parametrize(("order", "limit"), [(Order.ASC, 33), (Order.DESC, 100)])
 def test_20_000_bookings_are_listed_once_each_while_others_are_inserted(long: Long, order: Order, limit: int) -> None:
-    seen: list[str] = []
+    row_ids: list[str] = []
     between = ROWS // limit // INSERTS
     places = [NOON - 1, NOON + TIES_AT // 2, NOON + TIES_AT, NOON + ROWS // 2, NOON + 2 * ROWS]
     for number, page in enumerate(walk(long.find(long.world.caller()), order, limit)):
         assert len(page) <= limit
-        seen += page
+        row_ids += page
         if number % between == 0:
             long.insert(places[number // between % len(places)])
-    assert len(seen) == len(set(seen))
-    assert long.own(seen) == in_order(long.ascending, order)
+    assert len(row_ids) == len(set(row_ids))
+    assert long.without_inserted(row_ids) == in_order(long.ascending, order)
 
 
 @pytest.mark.exhaustive(but="sqlite")
@@ -250,17 +250,17 @@ def test_pages_of_one_are_exact_among_500_rows_of_an_instant(long: Long, order: 
     ties = TIES_AT if order is Order.ASC else ROWS - TIES_AT - TIED
     behind_the_walk = NOON - 1 if order is Order.ASC else NOON + 2 * ROWS
     for begin in (0, ties - 50, ROWS - 100):
-        start, seen = cursor_behind(long, order, expected[begin - 1]) if begin else None, []
+        start, row_ids = cursor_behind(long, order, expected[begin - 1]) if begin else None, []
         pages = TIED + 100 if begin == ties - 50 else 200
         for number, page in enumerate(islice(walk(find, order, 1, start), pages)):
             assert len(page) == 1
-            seen += page
+            row_ids += page
             if number % 100 == 0:
                 long.insert(behind_the_walk)
-        found = long.own(seen)
-        assert len(seen) == len(set(seen))
-        assert found == expected[begin : begin + len(found)]
-        assert len(found) >= min(pages - 100, ROWS - begin)
+        initial = long.without_inserted(row_ids)
+        assert len(row_ids) == len(set(row_ids))
+        assert initial == expected[begin : begin + len(initial)]
+        assert len(initial) >= min(pages - 100, ROWS - begin)
 
 
 def cursor_behind(long: Long, order: Order, row_id: str) -> str:
@@ -284,9 +284,9 @@ def test_updated_since_finds_exactly_the_changed_rows(long: Long, order: Order, 
             lambda tx: bookings.find(tx, caller, page, BookingConditions(updated_since=since))
         )
 
-    seen = [row_id for page in walk(find, order, 100) for row_id in page]
-    assert len(seen) == len(set(seen))
-    assert long.own(seen) == in_order(long.ascending[-count:], order)
+    row_ids = [row_id for page in walk(find, order, 100) for row_id in page]
+    assert len(row_ids) == len(set(row_ids))
+    assert long.without_inserted(row_ids) == in_order(long.ascending[-count:], order)
 
 
 @pytest.mark.exhaustive(but=("sqlite", "postgresql-22-24-3-desc"))
@@ -297,18 +297,19 @@ def test_a_window_finds_exactly_its_departures(
 ) -> None:
     experience = world.experience()
     leaving = [world.departure(experience, starts_at=NOON + day * DAY) for day in (1, 2, 3)]
-    each = 260
-    made = [
+    per_departure = 260
+    booked = [
         rows.booking(
             world.org, row_id, leaving[n % 3], experience, NOON + n // 2, status=("confirmed", "pending")[n % 2]
         )
-        for n, row_id in zip(range(3 * each), rows.ids(), strict=False)
+        for n, row_id in zip(range(3 * per_departure), rows.ids(), strict=False)
     ]
-    fill(shared_database_url, tables.bookings, made)
+    fill(shared_database_url, tables.bookings, booked)
     inside = {leaving[day - 22] for day in range(first, min(last, 24) + 1)}
-    expected = sorted((row for row in made if row["departure_id"] in inside), key=lambda r: (r["created_at"], r["id"]))
+    listed = [row for row in booked if row["departure_id"] in inside]
+    expected = sorted(listed, key=lambda row: (row["created_at"], row["id"]))
     window = {"departure_from": f"2026-11-{first}", "departure_to": f"2026-11-{last}"}
-    assert len(expected) == days * each
+    assert len(expected) == days * per_departure
     assert walked(api, "/bookings", limit=100, order=order, **window) == in_order([r["id"] for r in expected], order)
     pending = in_order([row["id"] for row in expected if row["status"] == "pending"], order)
     assert walked(api, "/bookings", limit=100, order=order, status="pending", **window) == pending
@@ -343,32 +344,32 @@ def test_a_cursor_lives_as_long_as_the_key_that_signed_it(
 
 def test_a_follower_of_the_feed_misses_nothing_while_eight_write(api: Api) -> None:
     departures = [api.world.departure(api.world.experience(), seats=100) for _ in range(4)]
-    writers, each = 8, 12
-    done = threading.Event()
+    writers, per_writer = 8, 12
+    stopped = threading.Event()
 
     def write(writer: int) -> None:
-        for number in range(each):
+        for number in range(per_writer):
             guest = {"name": "A guest", "email": f"{writer}-{number}@example.com"}
             assert api.book(departures[number % 4], customer=guest).status_code == 201
 
     def follow() -> list[int]:
-        seen: list[int] = []
+        sequences: list[int] = []
         cursor = None
         while True:
-            finished = done.is_set()
+            finished = stopped.is_set()
             params = {"starting_after": cursor} if cursor else {}
             page = api.get("/events", order="asc", limit=5, **params).json()
-            seen += [event["sequence"] for event in page["data"]]
+            sequences += [event["sequence"] for event in page["data"]]
             cursor = page["resume_cursor"]
             if finished and not page["has_more"]:
-                return seen
+                return sequences
 
     with ThreadPoolExecutor(writers + 1) as threads:
         follower = threads.submit(follow)
         for written in [threads.submit(write, writer) for writer in range(writers)]:
             written.result()
-        done.set()
-        assert follower.result() == list(range(1, 3 * writers * each + 1))
+        stopped.set()
+        assert follower.result() == list(range(1, 3 * writers * per_writer + 1))
 
 
 def test_an_event_is_not_seen_before_one_with_a_lower_sequence(api: Api, world: World) -> None:

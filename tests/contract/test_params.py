@@ -110,7 +110,7 @@ INSTANTS = [
 ]
 
 
-def known(path: str, name: str = "") -> str:
+def required(path: str, name: str = "") -> str:
     """Return the parameters that the path requires beside this one."""
     return "from=2026-11-20&" if path == "/availability" and name != "from" else ""
 
@@ -119,7 +119,7 @@ def known(path: str, name: str = "") -> str:
 def test_a_parameter_of_another_form_is_named(api: Api, where: tuple[str, str], values: tuple[str, ...]) -> None:
     (path, name), some = where, uuid.uuid4()
     for value in values:
-        query = f"{known(path, name)}{name}={value.format(id=some, hex=some.hex)}"
+        query = f"{required(path, name)}{name}={value.format(id=some, hex=some.hex)}"
         assert (query, invalid_field(ask(api, path.format(id=some), query))) == (query, name)
 
 
@@ -172,7 +172,7 @@ def test_a_timestamp_at_any_end_of_the_calendar_is_taken(
 )
 def test_an_unknown_parameter_is_ignored(api: Api, query: str) -> None:
     for path in [*LISTS, "/me", "/availability"]:
-        plain, more = ask(api, path, known(path)), ask(api, path, known(path) + query)
+        plain, more = ask(api, path, required(path)), ask(api, path, required(path) + query)
         assert (more.status_code, more.json()) == (200, plain.json())
 
 
@@ -185,7 +185,7 @@ def test_an_unknown_parameter_is_ignored(api: Api, query: str) -> None:
 def test_a_long_parameter_is_refused_quickly(api: Api, path: str, name: str) -> None:
     for text in ("a", "a.", "0", "-", ",", "%61"):
         started = time.process_time()
-        answer = ask(api, path.format(id=uuid.uuid4()), f"{known(path, name)}{name}={text * (60_000 // len(text))}")
+        answer = ask(api, path.format(id=uuid.uuid4()), f"{required(path, name)}{name}={text * (60_000 // len(text))}")
         assert time.process_time() - started < CPU_S
         assert invalid_field(answer) == name
         assert len(answer.content) < 1_000
@@ -205,8 +205,8 @@ def test_at_most_twenty_types_of_events_are_named(api: Api) -> None:
 def test_a_plus_in_an_address_need_not_be_escaped(api: Api) -> None:
     api.post("/customers", {"name": "Ada", "email": "ada+tours@example.com"})
     for email in ("ada+tours@example.com", "ada%2Btours@example.com", "ADA%2BTOURS@EXAMPLE.COM"):
-        (found,) = ask(api, "/customers", f"email={email}").json()["data"]
-        assert found["email"] == "ada+tours@example.com"
+        (customer,) = ask(api, "/customers", f"email={email}").json()["data"]
+        assert customer["email"] == "ada+tours@example.com"
 
 
 @pytest.mark.parametrize(
@@ -215,9 +215,9 @@ def test_a_plus_in_an_address_need_not_be_escaped(api: Api) -> None:
      ("include=foo,code", True), ("Include=code", False), ("include[]=code", False)],
 )  # fmt: skip
 def test_only_the_word_code_asks_for_the_code(api: Api, query: str, is_shown: bool) -> None:
-    shown = ask(api, f"/gift-cards/{api.world.gift_card('GIFT-0001')}", query)
-    assert shown.status_code == 200
-    assert shown.json().get("code") == ("GIFT-0001" if is_shown else None)
+    response = ask(api, f"/gift-cards/{api.world.gift_card('GIFT-0001')}", query)
+    assert response.status_code == 200
+    assert response.json().get("code") == ("GIFT-0001" if is_shown else None)
     (listed,) = ask(api, "/gift-cards", query).json()["data"]
     assert "code" not in listed
 
@@ -262,12 +262,12 @@ def test_a_window_has_at_most_92_days_anywhere_in_the_calendar(
 
 
 def test_availability_of_an_experience_is_asked_for_in_any_case(api: Api, world: World) -> None:
-    hidden, shown = world.experience(is_published=False), world.experience()
-    made = world.departure(hidden)
-    world.departure(shown)
-    for named in (hidden, hidden.upper()):
-        page = ask(api, "/availability", f"from=2026-11-20&experience_id={named}").json()
-        assert [departure["id"] for departure in page["data"]] == [made]
+    hidden, published = world.experience(is_published=False), world.experience()
+    departure_id = world.departure(hidden)
+    world.departure(published)
+    for experience_id in (hidden, hidden.upper()):
+        page = ask(api, "/availability", f"from=2026-11-20&experience_id={experience_id}").json()
+        assert [departure["id"] for departure in page["data"]] == [departure_id]
 
 
 @pytest.mark.parametrize(

@@ -19,20 +19,20 @@ def quote(api: Api, departure_id: str, count: int = 1, **over: Any) -> httpx.Res
 
 
 def reasons(response: httpx.Response) -> list[tuple[str, str | None]]:
-    return [(each["code"], each["reason"]) for each in response.json()["refusals"]]
+    return [(refusal["code"], refusal["reason"]) for refusal in response.json()["refusals"]]
 
 
 def test_a_quote_has_the_totals_of_the_booking_and_holds_nothing(api: Api, departure: str) -> None:
     family = {"guests": [{"tier_id": "family", "count": 1}], "add_ons": [{"id": "drysuit", "count": 2}]}
     with nothing_changes(api.world):
-        shown = quote(api, departure, **family).json()
-    assert BookingQuote.model_validate(shown).to_json() == shown
+        body = quote(api, departure, **family).json()
+    assert BookingQuote.model_validate(body).to_json() == body
     booking = api.post("/bookings", booking_body(departure, **family)).json()
     for name in ("guests", "add_ons", "totals", "experience", "departure"):
-        assert shown[name] == booking[name]
-    assert (shown["allowed"], shown["refusals"]) == (True, [])
-    assert (shown["seats"], shown["seats_available"]) == (4, 5)
-    assert shown["booking_closes_at"] == booking["departure"]["starts_at"]
+        assert body[name] == booking[name]
+    assert (body["allowed"], body["refusals"]) == (True, [])
+    assert (body["seats"], body["seats_available"]) == (4, 5)
+    assert body["booking_closes_at"] == booking["departure"]["starts_at"]
 
 
 def test_a_quote_takes_the_body_of_a_booking(api: Api, departure: str) -> None:
@@ -57,7 +57,7 @@ def test_every_reason_is_named_and_a_booking_is_refused_with_the_first(api: Api,
         "hold_id": "00000000-0000-4000-8000-000000000000",
     }
     response = quote(api, departure, **over)
-    shown = response.json()
+    body = response.json()
     assert reasons(response) == [
         ("conflict", "departure_closed"),
         ("conflict", "departure_closed"),
@@ -67,12 +67,12 @@ def test_every_reason_is_named_and_a_booking_is_refused_with_the_first(api: Api,
         ("validation_failed", "unknown_add_on"),
         ("insufficient_capacity", None),
     ]
-    fields = [each["field"] for each in shown["refusals"]]
+    fields = [refusal["field"] for refusal in body["refusals"]]
     assert fields == [None, None, "hold_id", "guests.1.tier_id", "guests.2.tier_id", "add_ons.0.id", None]
-    assert (shown["allowed"], shown["totals"], shown["seats"]) == (False, None, 6)
-    assert shown["refusals"][-1]["seats_available"] == 5
+    assert (body["allowed"], body["totals"], body["seats"]) == (False, None, 6)
+    assert body["refusals"][-1]["seats_available"] == 5
     booked = api.post("/bookings", booking_body(departure, **over)).json()
-    first = shown["refusals"][0]
+    first = body["refusals"][0]
     assert (booked["code"], booked["error"]) == (first["code"], first["message"])
 
 
@@ -85,13 +85,13 @@ def test_amounts_beyond_64_bits_and_the_add_ons_app_are_reasons_too(api: Api, de
 
 
 def test_only_seats_of_the_own_hold_are_available(api: Api, departure: str) -> None:
-    mine, other = (api.post("/holds", {"experience_date_id": departure, "seats": 2}).json()["id"] for _ in range(2))
-    shown = quote(api, departure, 3, hold_id=mine).json()
-    assert (shown["allowed"], shown["seats_available"]) == (True, 3)
+    hold_id, other = (api.post("/holds", {"experience_date_id": departure, "seats": 2}).json()["id"] for _ in range(2))
+    body = quote(api, departure, 3, hold_id=hold_id).json()
+    assert (body["allowed"], body["seats_available"]) == (True, 3)
     assert reasons(quote(api, departure, 2)) == [("insufficient_capacity", None)]
     api.call("DELETE", f"/holds/{other}")
     api.world.clock.advance(HOUR)
-    assert reasons(quote(api, departure, 5, hold_id=mine)) == [("conflict", "hold_expired")]
+    assert reasons(quote(api, departure, 5, hold_id=hold_id)) == [("conflict", "hold_expired")]
 
 
 def test_a_taken_reference_is_a_reason_where_it_is_asked_for(api: Api, departure: str) -> None:

@@ -90,12 +90,12 @@ def test_each_key_has_a_limit_of_its_own(limited: Api) -> None:
     assert other.get("/me").status_code == 200
 
 
-def test_a_read_beyond_the_limit_is_neither_validated_nor_run(limited: Api, asked: list[str]) -> None:
+def test_a_read_beyond_the_limit_is_neither_validated_nor_run(limited: Api, queries: list[str]) -> None:
     assert [limited.get(path).status_code for path in ("/me", "/customers", "/bookings")] == [200] * 3
-    asked.clear()
+    queries.clear()
     for path in ("/customers", "/customers?limit=0", "/customers/abc"):
         refused(limited.get(path), 429, "rate_limited")
-    assert not [text for text in asked if "FROM customers" in text]
+    assert not [text for text in queries if "FROM customers" in text]
 
 
 def anonymous(client: TestClient, address: str, **arguments: object) -> RawAnswer:
@@ -124,17 +124,17 @@ def spent(limited: Api, passing: Ticking) -> str:
 
 
 @pytest.fixture
-def asked(limited_app: TestClient) -> Iterator[list[str]]:
+def queries(limited_app: TestClient) -> Iterator[list[str]]:
     """The statements that the application runs from here on."""
-    seen: list[str] = []
+    statements: list[str] = []
     database = limited_app.app.state.service.database  # type: ignore[attr-defined]
-    database.observer = seen.append
-    yield seen
+    database.observer = statements.append
+    yield statements
     database.observer = None
 
 
-def test_an_address_that_is_over_its_limit_costs_few_statements(limited: Api, spent: str, asked: list[str]) -> None:
-    asked.clear()
+def test_an_address_that_is_over_its_limit_costs_few_statements(limited: Api, spent: str, queries: list[str]) -> None:
+    queries.clear()
     for number in range(50):
         refused(anonymous(limited.client, spent, key=f"svc_{number}"), 429, "rate_limited")
         key = f"svc_{number:040}"
@@ -143,7 +143,7 @@ def test_an_address_that_is_over_its_limit_costs_few_statements(limited: Api, sp
         refused(posted, 429, "rate_limited")
         assert reading(posted)[:2] == (60, 0)
         assert int(posted.headers["retry-after"]) >= 1
-    assert len(asked) == LOOK_UPS.requests - LOOK_UPS_RESERVED
+    assert len(queries) == LOOK_UPS.requests - LOOK_UPS_RESERVED
 
 
 def test_a_valid_key_works_beside_a_broken_client_of_its_address(limited: Api, spent: str) -> None:
@@ -182,16 +182,16 @@ def test_pages_of_guests_have_a_bucket_of_their_own(limited: Api) -> None:
     refused(anonymous(limited.client, "203.0.113.14"), 401, "api_key_missing")
 
 
-def test_a_wrong_key_is_looked_up_once_a_minute(limited: Api, passing: Ticking, spent: str, asked: list[str]) -> None:
+def test_a_wrong_key_is_looked_up_once_a_minute(limited: Api, passing: Ticking, spent: str, queries: list[str]) -> None:
     limited.world.change(tables.api_keys, limited.get("/me").json()["key"]["id"], revoked_at=0)
-    asked.clear()
+    queries.clear()
     for key in (limited.key, tokens.new_api_key()):
         for _ in range(5):
             refused(anonymous(limited.client, spent, key=key), 429, "rate_limited")
-    assert len(asked) == 2
+    assert len(queries) == 2
     passing.at += 60
     anonymous(limited.client, spent, key=limited.key)
-    assert len(asked) == 3
+    assert len(queries) == 3
 
 
 def test_a_valid_key_waits_for_no_wrong_keys_that_are_repeated(limited: Api, passing: Ticking, spent: str) -> None:
@@ -223,7 +223,7 @@ PAIRS_OF_ADDRESSES = [
     ("target", "addresses"),
     [
         ("/api/v1/me", PAIRS_OF_ADDRESSES),
-        *((each, PAIRS_OF_ADDRESSES[:3]) for each in ("/api/v1/nothing", "/manage/nothing", "/api/v1/openapi.json")),
+        *((path, PAIRS_OF_ADDRESSES[:3]) for path in ("/api/v1/nothing", "/manage/nothing", "/api/v1/openapi.json")),
     ],
 )
 def test_an_ipv6_client_is_its_64_and_a_mapped_address_its_ipv4(

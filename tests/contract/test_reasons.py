@@ -109,13 +109,13 @@ PLACES: dict[str, list[Send]] = {
 def test_one_fault_has_one_reason_in_every_place(api: Api, reason: str) -> None:
     for send in PLACES[reason]:
         answer = send(api)
-        assert {each["reason"] for each in refused(answer, 400, "validation_failed")["details"]} == {reason}
+        assert {detail["reason"] for detail in refused(answer, 400, "validation_failed")["details"]} == {reason}
 
 
 def faults(answer: Any) -> dict[str | None, str]:
     details = refused(answer, 400, "validation_failed")["details"]
-    assert len({each["field"] for each in details}) == len(details)
-    return {each["field"]: each["reason"] for each in details}
+    assert len({detail["field"] for detail in details}) == len(details)
+    return {detail["field"]: detail["reason"] for detail in details}
 
 
 def test_each_fault_of_a_query_is_named(api: Api) -> None:
@@ -157,8 +157,8 @@ def test_a_required_parameter_with_a_fault_is_named_once(api: Api) -> None:
 
 
 def test_faults_of_a_header_and_of_a_body_are_named_together(api: Api) -> None:
-    named = {"Idempotency-Key": "too_short", "payment": "unknown_value", "guests": "too_short"}
-    assert faults(api.book(DEPARTURE, key="short", payment="card", guests=[])) == named
+    expected = {"Idempotency-Key": "too_short", "payment": "unknown_value", "guests": "too_short"}
+    assert faults(api.book(DEPARTURE, key="short", payment="card", guests=[])) == expected
     assert faults(api.post("/bookings", content=b"{", headers=JSON, key="short")) == {
         "Idempotency-Key": "too_short",
         None: "invalid_json",

@@ -42,12 +42,12 @@ def redeliver(api: Api, endpoint: str, event_id: str, status: int = 202) -> Any:
 
 def claim(hooks: Hooks, endpoint: str) -> list[ClaimedDelivery]:
     """Claim all due deliveries of the database, and return the endpoint's."""
-    return [each for each in hooks.claim(free=1000) if each.endpoint_id == endpoint]
+    return [delivery for delivery in hooks.claim(free=1000) if delivery.endpoint_id == endpoint]
 
 
 def listed(api: Api, endpoint: str) -> list[Any]:
-    found: list[Any] = api.get(f"/webhooks/{endpoint}/deliveries").json()["data"]
-    return found
+    deliveries: list[Any] = api.get(f"/webhooks/{endpoint}/deliveries").json()["data"]
+    return deliveries
 
 
 def test_what_was_delivered_is_sent_again_with_the_same_body(
@@ -116,7 +116,7 @@ def test_redelivering_an_unsubscribed_type_needs_its_read_scope(
     assert (queued["event_type"], queued["attempt_count"], queued["max_attempts"]) == (CUSTOMER, 0, 6)
     assert redeliver(api, endpoint, events[CUSTOMER]) == queued
     claimed = claim(hooks, endpoint)
-    assert sorted(each.event_type for each in claimed) == [CREATED, CUSTOMER]
+    assert sorted(delivery.event_type for delivery in claimed) == [CREATED, CUSTOMER]
     hooks.succeed(*claimed)
     assert api.world.examine() == []
 
@@ -125,21 +125,21 @@ def test_what_cannot_be_sent_is_refused(api: Api, other_api: Api, endpoint: str,
     other = Hooks(api.world).endpoint(CREATED)
     api.post(f"/webhooks/{other}/test")
     api.call("POST", f"/webhooks/{endpoint}/rotate-secret", json={})
-    own = {row["type"]: row["id"] for row in api.world.rows(tables.events)}
+    event_ids = {row["type"]: row["id"] for row in api.world.rows(tables.events)}
     other_api.book(other_api.world.departure(other_api.world.experience()))
     foreign = other_api.world.rows(tables.events)[0]["id"]
     with nothing_changes(api.world):
         for event_id, reason in (
             (str(uuid.uuid4()), "unknown_event"),
             (foreign, "unknown_event"),
-            (own["ping"], "ping"),
-            (own["webhook.secret_rotated"], "event_about_endpoint"),
+            (event_ids["ping"], "ping"),
+            (event_ids["webhook.secret_rotated"], "event_about_endpoint"),
         ):
             assert redeliver(api, endpoint, event_id, 422)["details"][0]["reason"] == reason
         assert redeliver(api, endpoint, "no-uuid", 400)["code"] == "validation_failed"
         redeliver(other_api, endpoint, foreign, 404)
     api.call("PATCH", f"/webhooks/{other}", json={"status": "disabled"})
-    answer = api.call("POST", f"/webhooks/{other}/redeliver", json={"event_id": own[CREATED]})
+    answer = api.call("POST", f"/webhooks/{other}/redeliver", json={"event_id": event_ids[CREATED]})
     assert conflict_reason(answer) == "endpoint_not_enabled"
 
 

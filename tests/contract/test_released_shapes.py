@@ -18,18 +18,18 @@ RELEASED = json.loads(Path(__file__).with_name("released_shapes.json").read_text
 
 def references(value: Any) -> Iterator[str]:
     """Yield the names of the schemas below a value, directly or through other schemas."""
-    pending, seen = [value], set[str]()
+    pending, names = [value], set[str]()
     while pending:
-        each = pending.pop()
-        if isinstance(each, dict):
-            pending += each.values()
-            name = str(each.get("$ref", "")).rpartition("/")[2]
-            if name in SCHEMAS and name not in seen:
-                seen.add(name)
+        node = pending.pop()
+        if isinstance(node, dict):
+            pending += node.values()
+            name = str(node.get("$ref", "")).rpartition("/")[2]
+            if name in SCHEMAS and name not in names:
+                names.add(name)
                 pending.append(SCHEMAS[name])
-        elif isinstance(each, list):
-            pending += each
-    yield from seen
+        elif isinstance(node, list):
+            pending += node
+    yield from names
 
 
 OPERATIONS = {
@@ -37,7 +37,7 @@ OPERATIONS = {
     for path, item in DOCUMENT["paths"].items()
     for method, operation in item.items()
 }
-REQUESTS = {name for each in OPERATIONS.values() for name in references(each.get("requestBody", {}))}
+REQUESTS = {name for operation in OPERATIONS.values() for name in references(operation.get("requestBody", {}))}
 
 
 def type_of(schema: dict[str, Any]) -> str:
@@ -47,7 +47,7 @@ def type_of(schema: dict[str, Any]) -> str:
         is_named = "properties" in SCHEMAS[name] or "enum" in SCHEMAS[name]
         return str(name) if is_named else type_of(SCHEMAS[name])
     if alternatives := schema.get("anyOf") or schema.get("oneOf"):
-        return "|".join(sorted({type_of(each) for each in alternatives}))
+        return "|".join(sorted({type_of(alternative) for alternative in alternatives}))
     if schema.get("type") == "array":
         return f"[{type_of(schema['items'])}]"
     return str(schema.get("format") if schema.get("type") == "string" and "format" in schema else schema.get("type"))
@@ -64,7 +64,7 @@ def test_no_name_of_an_enum_was_removed(name: str) -> None:
 
 @pytest.mark.parametrize("name", RELEASED["objects"])
 def test_no_field_was_removed_or_has_another_type(name: str) -> None:
-    fields = {field: type_of(each) for field, each in SCHEMAS[name]["properties"].items()}
+    fields = {field: type_of(schema) for field, schema in SCHEMAS[name]["properties"].items()}
     for field, released in RELEASED["objects"][name]["fields"].items():
         # A field of a response that is never null any more breaks no client.
         accepted = {released} if name in REQUESTS else {released, released.removeprefix("null|")}

@@ -36,27 +36,27 @@ def path_of(booking_id: str, end: str = "reschedule") -> str:
 def moved(api: Api, booking_id: str, departure_id: str) -> dict[str, Any]:
     response = api.post(path_of(booking_id), {"departure_id": departure_id})
     assert response.status_code == 200, response.text
-    shown: dict[str, Any] = response.json()
-    return shown
+    change: dict[str, Any] = response.json()
+    return change
 
 
 def previewed(api: Api, booking_id: str, departure_id: str) -> dict[str, Any]:
     with nothing_changes(api.world):
         response = api.call("POST", path_of(booking_id, "reschedule/preview"), json={"departure_id": departure_id})
     assert response.status_code == 200, response.text
-    shown: dict[str, Any] = response.json()
-    return shown
+    change: dict[str, Any] = response.json()
+    return change
 
 
 def reasons(change: dict[str, Any]) -> list[tuple[str, str | None]]:
-    return [(each["code"], each["reason"]) for each in change["refusals"]]
+    return [(refusal["code"], refusal["reason"]) for refusal in change["refusals"]]
 
 
 def test_a_move_is_as_its_preview_said(api: Api, ops: Operations, saturday: str, sunday: str) -> None:
-    made = api.book(saturday, count=3).json()
+    before = api.book(saturday, count=3).json()
     api.world.clock.advance(HOUR)
-    preview = previewed(api, made["id"], sunday)
-    change = moved(api, made["id"], sunday)
+    preview = previewed(api, before["id"], sunday)
+    change = moved(api, before["id"], sunday)
     assert change == preview
     assert BookingChange.model_validate(change).to_json() == change
     booking = change.pop("booking")
@@ -74,20 +74,20 @@ def test_a_move_is_as_its_preview_said(api: Api, ops: Operations, saturday: str,
             "balance_due": {"amount_minor": 267000, "currency": "NOK"},
         },
     }
-    assert booking == api.get(f"/bookings/{made['id']}").json()
-    kept = set(made) - {"departure", "updated_at", "cancellation"}
-    assert {name: booking[name] for name in kept} == {name: made[name] for name in kept}
+    assert booking == api.get(f"/bookings/{before['id']}").json()
+    unchanged = set(before) - {"departure", "updated_at", "cancellation"}
+    assert {name: booking[name] for name in unchanged} == {name: before[name] for name in unchanged}
     assert (ops.seats_taken(saturday), ops.seats_taken(sunday)) == (0, 3)
     assert api.event_types().count("booking.rescheduled") == 1
-    assert "booking_rescheduling_mail" in ops.outbox_kinds(made["id"])
+    assert "booking_rescheduling_mail" in ops.outbox_kinds(before["id"])
     assert api.world.examine() == []
 
 
 def test_a_move_to_where_the_booking_is_changes_nothing(api: Api, saturday: str) -> None:
-    made = api.book(saturday, count=5).json()
-    assert previewed(api, made["id"], saturday)["booking"] == made
+    booking = api.book(saturday, count=5).json()
+    assert previewed(api, booking["id"], saturday)["booking"] == booking
     before = api.world.rows(tables.events)
-    assert moved(api, made["id"], saturday)["booking"] == made
+    assert moved(api, booking["id"], saturday)["booking"] == booking
     assert api.world.rows(tables.events) == before
 
 
@@ -109,13 +109,13 @@ def test_every_refusal_has_its_code(api: Api, ops: Operations, experience: str, 
     cancelled, live = api.book(saturday).json()["id"], api.book(saturday, count=2).json()["id"]
     full = api.world.departure(experience, seats=1, starts_at=NOON + 4 * DAY)
     over = api.world.departure(experience, starts_at=NOON - HOUR)
-    gone = api.world.departure(experience, starts_at=NOON + 5 * DAY)
+    called_off = api.world.departure(experience, starts_at=NOON + 5 * DAY)
     api.cancel(cancelled)
-    ops.cancel_departure(gone)
+    ops.cancel_departure(called_off)
     cases = {
         (cancelled, full): ("conflict", "booking_cancelled"),
         (live, over): ("conflict", "departure_started"),
-        (live, gone): ("conflict", "departure_cancelled"),
+        (live, called_off): ("conflict", "departure_cancelled"),
         (live, full): ("insufficient_capacity", None),
     }
     for (booking_id, departure_id), (code, reason) in cases.items():
@@ -169,9 +169,10 @@ UNTIL = START - 24 * HOUR
 
 
 def terms(api: Api, booking_id: str) -> dict[str, Any]:
-    shown: dict[str, Any] = api.get(f"/bookings/{booking_id}").json()["cancellation"]
-    assert [each["cancellation"] for each in api.get("/bookings").json()["data"] if each["id"] == booking_id] == [shown]
-    return shown
+    cancellation: dict[str, Any] = api.get(f"/bookings/{booking_id}").json()["cancellation"]
+    listed = api.get("/bookings").json()["data"]
+    assert [booking["cancellation"] for booking in listed if booking["id"] == booking_id] == [cancellation]
+    return cancellation
 
 
 def paid_by_card(ops: Operations, departure: str) -> str:
@@ -210,8 +211,8 @@ def test_a_cancellation_returns_what_the_booking_said_before(
     api.world.change(tables.organizations, api.world.org, refund_late_percent=30)
     booking_id = make(ops, api.world.departure(api.world.experience(), starts_at=START))
     api.world.clock.advance(at - api.world.clock())
-    shown = terms(api, booking_id)
-    assert shown == {
+    cancellation = terms(api, booking_id)
+    assert cancellation == {
         "allowed": True,
         "refundable_amount": {"amount_minor": paid_minor * percent // 100, "currency": "NOK"},
         "gift_card_amount": {"amount_minor": gift_minor, "currency": "NOK"},
@@ -222,7 +223,7 @@ def test_a_cancellation_returns_what_the_booking_said_before(
     cancelled = api.cancel(booking_id).json()["cancellation"]
     refunds = sum(row["amount_minor"] for row in api.world.rows(tables.refunds))
     restored = sum(row["amount_minor"] for row in api.world.rows(tables.gift_card_entries) if row["kind"] == "restore")
-    assert (refunds, restored) == (shown["refundable_amount"]["amount_minor"], gift_minor)
+    assert (refunds, restored) == (cancellation["refundable_amount"]["amount_minor"], gift_minor)
     after = terms(api, booking_id)
     assert after == cancelled
     assert (after["allowed"], after["refundable_amount"]["amount_minor"], after["gift_card_amount"]) == (
@@ -240,7 +241,7 @@ def test_a_replay_and_an_event_keep_the_terms_of_their_instant(api: Api) -> None
     api.cancel(created["id"])
     assert api.book(departure, key="created-once").json() == created
     published = api.get("/events", resource_type="booking", order="asc").json()["data"]
-    assert [each["data"]["object"]["cancellation"]["allowed"] for each in published] == [True, True, False]
+    assert [event["data"]["object"]["cancellation"]["allowed"] for event in published] == [True, True, False]
 
 
 @pytest.mark.one_database

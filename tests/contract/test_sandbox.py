@@ -58,21 +58,21 @@ def test_a_departure_that_the_clock_has_passed_is_no_longer_sold(sandbox: Api) -
 
 
 def test_the_seats_of_a_hold_are_free_after_its_end(sandbox: Api, api: Api) -> None:
-    for each, status in ((sandbox, 201), (api, 409)):
-        departure = each.world.departure(each.world.experience(), seats=1)
+    for tenant, status in ((sandbox, 201), (api, 409)):
+        departure = tenant.world.departure(tenant.world.experience(), seats=1)
         row = {"departure_id": departure, "seats": 1, "created_at": NOON, "expires_at": NOON + HOUR}
-        each.world.insert(tables.holds, **row)
-        assert each.book(departure).status_code == 409
-        if each is sandbox:
+        tenant.world.insert(tables.holds, **row)
+        assert tenant.book(departure).status_code == 409
+        if tenant is sandbox:
             advance(sandbox, seconds=3600)
-        assert each.book(departure).status_code == status
+        assert tenant.book(departure).status_code == status
 
 
 def test_the_clock_moves_to_an_instant(sandbox: Api) -> None:
     assert advance(sandbox, to="2026-12-24T09:00").json()["now"] == "2026-12-24T09:00:00+01:00"
-    shown = sandbox.get("/sandbox/clock").json()
+    clock = sandbox.get("/sandbox/clock").json()
     moved = datetime.fromisoformat("2026-12-24T09:00:00+01:00") - datetime.fromisoformat(NOON_TEXT)
-    assert timedelta(seconds=shown["offset_seconds"]) == moved
+    assert timedelta(seconds=clock["offset_seconds"]) == moved
 
 
 @pytest.mark.one_database
@@ -163,45 +163,45 @@ def pay(sandbox: Api, checkout_id: str, *card: str) -> Any:
 
 def test_a_checkout_of_a_sandbox_has_an_intent_without_stripe(sandbox: Api) -> None:
     with stripe() as ledger, checkouts.calling(sandbox.client, ledger):
-        shown = check_out(sandbox)
-        payment = shown["payment"]
+        checkout = check_out(sandbox)
+        payment = checkout["payment"]
         assert payment["intent_id"].startswith("pi_test_")
         assert payment["client_secret"].startswith(f"{payment['intent_id']}_secret_")
         assert payment["publishable_key"] is None
-        assert payment["amount"] == shown["booking"]["totals"]["total"]
-        assert sandbox.get(f"/checkouts/{shown['id']}").json()["payment"] == payment
-        assert pay(sandbox, shown["id"]).json()["status"] == "succeeded"
+        assert payment["amount"] == checkout["booking"]["totals"]["total"]
+        assert sandbox.get(f"/checkouts/{checkout['id']}").json()["payment"] == payment
+        assert pay(sandbox, checkout["id"]).json()["status"] == "succeeded"
         assert ledger.requests == []
     assert sandbox.world.examine() == []
 
 
 @pytest.mark.one_database
 def test_a_declined_card_leaves_the_checkout_open_for_another_card(sandbox: Api) -> None:
-    shown = check_out(sandbox)
+    checkout = check_out(sandbox)
     for _ in range(2):
-        declined = pay(sandbox, shown["id"], "pm_card_chargeDeclined").json()
+        declined = pay(sandbox, checkout["id"], "pm_card_chargeDeclined").json()
         assert (declined["status"], declined["error"]) == ("declined", "card_declined")
-        assert declined["checkout"] == shown | {"booking": declined["checkout"]["booking"]}
+        assert declined["checkout"] == checkout | {"booking": declined["checkout"]["booking"]}
         assert declined["checkout"]["booking"]["status"] == "pending"
-    paid = pay(sandbox, shown["id"]).json()
+    paid = pay(sandbox, checkout["id"]).json()
     assert (paid["status"], paid["error"], paid["checkout"]["payment"]["client_secret"]) == ("succeeded", None, None)
     assert paid["checkout"]["booking"]["payment"]["status"] == "paid"
     assert sandbox.event_types() == ["customer.created", "booking.created", "booking.confirmed"]
-    assert conflict_reason(pay(sandbox, shown["id"])) == "paid_already"
+    assert conflict_reason(pay(sandbox, checkout["id"])) == "paid_already"
     assert sandbox.world.examine() == []
 
 
 def test_a_payment_after_the_end_of_the_checkout_is_returned(sandbox: Api) -> None:
-    shown = check_out(sandbox)
+    checkout = check_out(sandbox)
     advance(sandbox, seconds=31 * 60)
     assert sandbox.get("/sandbox/clock").json()["due"]["bookings"] == 1
 
     def abandon(tx: Tx) -> None:
         tx.instant = NOON + 31 * MINUTE
-        bookings.abandon(tx, sandbox.world.installation, sandbox.world.org, [shown["id"]])
+        bookings.abandon(tx, sandbox.world.installation, sandbox.world.org, [checkout["id"]])
 
     sandbox.world.database.write(abandon)
-    paid = pay(sandbox, shown["id"]).json()
+    paid = pay(sandbox, checkout["id"]).json()
     assert (paid["status"], paid["checkout"]["booking"]["status"]) == ("succeeded", "cancelled")
     (refund,) = sandbox.world.rows(tables.refunds)
     assert (refund["status"], refund["amount_minor"]) == ("requested", 89_000)
@@ -210,14 +210,14 @@ def test_a_payment_after_the_end_of_the_checkout_is_returned(sandbox: Api) -> No
 def test_only_checkouts_of_the_own_sandbox_are_paid_by_test_cards(
     sandbox: Api, api: Api, new_world: Callable[..., World]
 ) -> None:
-    shown, departure = check_out(sandbox), sandbox.world.departure(sandbox.world.experience(), starts_at=NOON + DAY)
+    checkout, departure = check_out(sandbox), sandbox.world.departure(sandbox.world.experience(), starts_at=NOON + DAY)
     other = Api(sandbox.client, new_world(clock_offset=0))
-    assert error_of(pay(other, shown["id"])) == (404, "not_found")
+    assert error_of(pay(other, checkout["id"])) == (404, "not_found")
     assert error_of(pay(sandbox, sandbox.book(departure).json()["id"])) == (404, "not_found")
-    assert conflict_reason(pay(api, shown["id"])) == "not_a_sandbox"
-    assert error_of(pay(sandbox, shown["id"], "pm_card_amex")) == (400, "validation_failed")
-    assert error_of(pay(sandbox.with_scopes(Scope.BOOKINGS_WRITE), shown["id"])) == (403, "insufficient_scope")
-    assert pay(sandbox.with_scopes(Scope.CHECKOUTS_WRITE), shown["id"]).status_code == 200
+    assert conflict_reason(pay(api, checkout["id"])) == "not_a_sandbox"
+    assert error_of(pay(sandbox, checkout["id"], "pm_card_amex")) == (400, "validation_failed")
+    assert error_of(pay(sandbox.with_scopes(Scope.BOOKINGS_WRITE), checkout["id"])) == (403, "insufficient_scope")
+    assert pay(sandbox.with_scopes(Scope.CHECKOUTS_WRITE), checkout["id"]).status_code == 200
 
 
 # Keys ----------------------------------------------------------------------------------------------------------------
@@ -225,13 +225,13 @@ def test_only_checkouts_of_the_own_sandbox_are_paid_by_test_cards(
 
 @pytest.mark.one_database
 def test_a_key_of_a_sandbox_says_so(sandbox: Api, api: Api) -> None:
-    def made(world: World) -> str:
+    def new_key(world: World) -> str:
         work = lambda tx: keys.create(tx, world.organization, name="made", now=NOON)  # noqa: E731
         return world.database.write(work)[1]
 
-    assert made(sandbox.world).startswith("svc_test_")
-    assert not made(api.world).startswith("svc_test_")
-    assert len(made(sandbox.world)) == len(made(api.world)) == 44
+    assert new_key(sandbox.world).startswith("svc_test_")
+    assert not new_key(api.world).startswith("svc_test_")
+    assert len(new_key(sandbox.world)) == len(new_key(api.world)) == 44
     prefix = sandbox.get("/me").json()["key"]["prefix"]
     assert sandbox.key.startswith(prefix)
     assert len(prefix) == len("svc_test_") + 8
@@ -260,8 +260,9 @@ def test_a_key_expires_by_the_clock_of_its_sandbox(sandbox: Api, clock: FixedClo
 
 @pytest.mark.one_database
 def test_no_setting_makes_a_sandbox_live_or_a_live_organization_a_sandbox(sandbox: Api, api: Api) -> None:
-    for each in (sandbox, api):
-        stored: Organization = each.world.database.read(lambda tx, each=each: organizations.by_id(tx, each.world.org))
+    for tenant in (sandbox, api):
+        world = tenant.world
+        stored: Organization = world.database.read(lambda tx, world=world: organizations.by_id(tx, world.org))
         assert "clock_offset" not in organizations.present_settings(stored)
 
 
@@ -271,10 +272,10 @@ def test_no_setting_makes_a_sandbox_live_or_a_live_organization_a_sandbox(sandbo
 def test_a_sandbox_whose_clock_was_moved_costs_a_request_no_statement_more(
     sandbox: Api, api: Api, statements: list[str]
 ) -> None:
-    def costs(each: Api) -> list[int]:
-        departure = each.world.departure(each.world.experience(), starts_at=NOON + 30 * DAY)
+    def costs(tenant: Api) -> list[int]:
+        departure = tenant.world.departure(tenant.world.experience(), starts_at=NOON + 30 * DAY)
         counts = []
-        for send in (lambda: each.get("/me"), lambda: each.get("/bookings"), lambda: each.book(departure)):
+        for send in (lambda: tenant.get("/me"), lambda: tenant.get("/bookings"), lambda: tenant.book(departure)):
             send()
             statements.clear()
             send()

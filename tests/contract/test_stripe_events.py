@@ -63,7 +63,7 @@ class Shop:
         listed = world.database.read(
             lambda tx: core_checkouts.find_intents(tx, actor_of(world), state="waiting", limit=100)
         )
-        return [each["booking_id"] for each in listed]
+        return [row["booking_id"] for row in listed]
 
 
 @pytest.mark.one_database
@@ -78,8 +78,8 @@ def test_an_impossible_amount_waits_for_staff_despite_later_events(
     is_paid = name != "succeeded"
     shop = Shop(api, ledger, departure, is_paid=is_paid)
     event = shop.event(name, **{AMOUNTS[name]: amount})
-    for each in (event, shop.event("succeeded"), event) if name == "refunded" else (event,):
-        assert shop.send(each) == 200
+    for stripe_event in (event, shop.event("succeeded"), event) if name == "refunded" else (event,):
+        assert shop.send(stripe_event) == 200
     assert reason is None or shop.reason == ("needs_review", reason)
     assert shop.waiting() == [shop.booking_id]
     status = api.get(f"/checkouts/{shop.booking_id}").json()["booking"]["status"]
@@ -129,8 +129,8 @@ def test_no_signed_event_is_an_error_of_the_service(
     api: Api, ledger: Ledger, departure: str, name: str, is_paid: bool
 ) -> None:
     shop = Shop(api, ledger, departure, is_paid=is_paid)
-    known = shop.event(name)
-    places = list(paths(known))
+    template = shop.event(name)
+    places = list(paths(template))
 
     @settings(
         max_examples=25,
@@ -138,11 +138,13 @@ def test_no_signed_event_is_an_error_of_the_service(
         database=None,
         suppress_health_check=[HealthCheck.function_scoped_fixture],
     )
-    @given(st.lists(st.tuples(st.sampled_from(places), VALUES), min_size=1, max_size=3, unique_by=lambda each: each[0]))
+    @given(
+        st.lists(st.tuples(st.sampled_from(places), VALUES), min_size=1, max_size=3, unique_by=lambda change: change[0])
+    )
     @example([(("data", "object", AMOUNTS.get(name, "amount")), 2**63)])
     def check(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
-        event = known
-        for path, value in sorted(changes, key=lambda each: -len(each[0])):
+        event = template
+        for path, value in sorted(changes, key=lambda change: -len(change[0])):
             event = replaced(event, path, value)
         assert shop.send(event) in (200, 400)
 

@@ -72,8 +72,8 @@ def test_operation_has_a_command(operation: Operation, commands: set[str]) -> No
 
 
 def test_every_list_is_in_the_table_of_lists() -> None:
-    listed = {each.path.removeprefix("/api/v1") for each in OPERATIONS if each.id.startswith("list_")}
-    others = {each.path.removeprefix("/api/v1") for each in OPERATIONS if each.id in OTHER_LISTS}
+    listed = {operation.path.removeprefix("/api/v1") for operation in OPERATIONS if operation.id.startswith("list_")}
+    others = {operation.path.removeprefix("/api/v1") for operation in OPERATIONS if operation.id in OTHER_LISTS}
     assert listed == {listing.path for listing in LISTINGS} | others
 
 
@@ -85,7 +85,7 @@ def test_operation_that_returns_a_page_is_called_a_list(operation: Operation) ->
         for status, response in responses.items()
         if status.startswith("2") and "content" in response
     ]
-    assert any(each.endswith("Page") for each in schemas) == operation.id.startswith("list_")
+    assert any(schema.endswith("Page") for schema in schemas) == operation.id.startswith("list_")
 
 
 @pytest.mark.parametrize("listing", LISTINGS, ids=lambda listing: listing.name)
@@ -93,8 +93,8 @@ def test_sdk_lists_and_gets_the_rows_of_the_table(api: Api, shared_database_url:
     ids = listing.filled(api.world, shared_database_url, [NOON, NOON + 1])
     client = BookingClient(api.key, base_url="http://testserver", http_client=api.client)
     resource = getattr(client, listing.name)
-    assert [each.id for each in resource.list(order="asc").data] == ids
-    assert [each.id for each in resource.iterate(order="asc", page_size=1)] == ids
+    assert [row.id for row in resource.list(order="asc").data] == ids
+    assert [row.id for row in resource.iterate(order="asc", page_size=1)] == ids
     assert resource.get(ids[0]).id == ids[0]
     with pytest.raises(NotFoundError):
         resource.get(api.world.org)

@@ -32,8 +32,8 @@ class Belongings:
         self.customer = api.get("/customers").json()["data"][0]
         self.event = api.get("/events").json()["data"][0]
         self.gift_card = world.gift_card("GIFT-0001")
-        shown = (self.booking, self.customer, self.event)
-        self.ids = [world.org, self.experience, self.departure, self.gift_card, *(each["id"] for each in shown)]
+        bodies = (self.booking, self.customer, self.event)
+        self.ids = [world.org, self.experience, self.departure, self.gift_card, *(body["id"] for body in bodies)]
 
 
 def _endpoint(api: Api, _: str) -> dict[str, str]:
@@ -87,7 +87,7 @@ BODY = {
 
 @pytest.mark.one_database
 @pytest.mark.parametrize(
-    "operation", [each for each in OPERATIONS if "{" in each.path], ids=lambda operation: operation.id
+    "operation", [operation for operation in OPERATIONS if "{" in operation.path], ids=lambda operation: operation.id
 )
 def test_no_operation_reaches_a_resource_of_another_organization(
     api: Api, other_api: Api, new_world: Any, shared_database_url: str, operation: Operation
@@ -95,9 +95,9 @@ def test_no_operation_reaches_a_resource_of_another_organization(
     path = operation.path.removeprefix("/api/v1")
     if path.startswith("/sandbox/"):
         api, other_api = (Api(api.client, new_world(clock_offset=0)) for _ in range(2))
-    resource = max((each for each in OWNED if path.removeprefix("/sandbox").startswith(each)), key=len)
-    own = OWNED[resource](other_api, shared_database_url)
-    unknown = dict.fromkeys(own, str(uuid.uuid4()))
+    resource = max((prefix for prefix in OWNED if path.removeprefix("/sandbox").startswith(prefix)), key=len)
+    ids = OWNED[resource](other_api, shared_database_url)
+    unknown = dict.fromkeys(ids, str(uuid.uuid4()))
 
     def call(parameters: dict[str, str]) -> Any:
         body = {} if operation.method == "GET" else {"json": BODY}
@@ -105,10 +105,10 @@ def test_no_operation_reaches_a_resource_of_another_organization(
         return api.call(operation.method, path.format(**parameters), headers=headers, **body)
 
     with nothing_changes(other_api.world):
-        found, nothing = call(own), call(unknown)
-    refused(found, 404, "not_found")
-    assert (found.content, found.headers) == (nothing.content, nothing.headers)
-    assert other_api.get(resource.format(**own)).status_code == 200
+        answer, nothing = call(ids), call(unknown)
+    refused(answer, 404, "not_found")
+    assert (answer.content, answer.headers) == (nothing.content, nothing.headers)
+    assert other_api.get(resource.format(**ids)).status_code == 200
 
 
 @pytest.mark.one_database
@@ -119,21 +119,21 @@ def test_no_operation_reaches_a_resource_of_another_organization(
         ("/bookings/quote", {"guests": [{"tier_id": "adult", "count": 1}]}),
         ("/holds", {"seats": 1}),
         ("/holds", {"guests": [{"tier_id": "adult", "count": 1}]}),
-        ("/bookings/{own}/reschedule", {}),
-        ("/bookings/{own}/reschedule/preview", {}),
+        ("/bookings/{booking_id}/reschedule", {}),
+        ("/bookings/{booking_id}/reschedule/preview", {}),
     ],
 )
 def test_another_organizations_departure_is_not_found(
     api: Api, other_api: Api, path: str, body: dict[str, Any]
 ) -> None:
-    departure, own = Belongings(other_api).departure, Belongings(api).booking["id"]
+    departure, booking_id = Belongings(other_api).departure, Belongings(api).booking["id"]
     with nothing_changes(other_api.world), nothing_changes(api.world, leaving_out={"idempotency"}):
-        found, nothing = (
-            api.post(path.format(own=own), body | {"departure_id": each}, headers=ALWAYS)
-            for each in (departure, str(uuid.uuid4()))
+        answer, nothing = (
+            api.post(path.format(booking_id=booking_id), body | {"departure_id": departure_id}, headers=ALWAYS)
+            for departure_id in (departure, str(uuid.uuid4()))
         )
-    refused(found, 404, "not_found")
-    assert found.content == nothing.content
+    refused(answer, 404, "not_found")
+    assert answer.content == nothing.content
 
 
 def test_tiers_and_add_ons_of_another_are_unknown(api: Api, other_api: Api) -> None:
@@ -150,18 +150,18 @@ def test_tiers_and_add_ons_of_another_are_unknown(api: Api, other_api: Api) -> N
 
 def test_a_filter_by_ids_of_another_organization_finds_nothing(api: Api, other_api: Api) -> None:
     Belongings(api)
-    own = Belongings(other_api)
+    belongings = Belongings(other_api)
     other_api.post("/customers", {"name": "Only Theirs", "email": "only.theirs@example.com"})
-    other_api.book(own.departure, customer={"name": "Only Theirs", "email": "only.theirs@example.com"})
+    other_api.book(belongings.departure, customer={"name": "Only Theirs", "email": "only.theirs@example.com"})
     for query in (
-        f"/availability?from=2026-11-20&experience_id={own.experience}",
-        f"/departures?date=2026-11-23&experience_id={own.experience}",
-        f"/bookings?experience_id={own.experience}",
-        f"/bookings?departure_id={own.departure}",
-        f"/bookings?customer_id={own.customer['id']}",
+        f"/availability?from=2026-11-20&experience_id={belongings.experience}",
+        f"/departures?date=2026-11-23&experience_id={belongings.experience}",
+        f"/bookings?experience_id={belongings.experience}",
+        f"/bookings?departure_id={belongings.departure}",
+        f"/bookings?customer_id={belongings.customer['id']}",
         "/bookings?email=only.theirs@example.com",
         "/customers?email=only.theirs@example.com",
-        f"/events?resource_id={own.booking['id']}",
+        f"/events?resource_id={belongings.booking['id']}",
     ):
         assert other_api.call("GET", query).json()["data"], query
         answer = api.call("GET", query)
@@ -170,7 +170,7 @@ def test_a_filter_by_ids_of_another_organization_finds_nothing(api: Api, other_a
 
 @pytest.mark.one_database
 @pytest.mark.parametrize(
-    ("path", "issued", "used"),
+    ("path", "issued", "filters"),
     [
         ("/bookings", {}, {"status": "confirmed"}),
         ("/bookings", {"status": "confirmed"}, {}),
@@ -181,7 +181,7 @@ def test_a_filter_by_ids_of_another_organization_finds_nothing(api: Api, other_a
     ],
     ids=str,
 )
-def test_a_cursor_belongs_to_its_filters(api: Api, path: str, issued: dict[str, str], used: dict[str, str]) -> None:
+def test_a_cursor_belongs_to_its_filters(api: Api, path: str, issued: dict[str, str], filters: dict[str, str]) -> None:
     departure = api.world.departure(api.world.experience())
     api.world.experience()
     for _ in range(2):
@@ -189,7 +189,7 @@ def test_a_cursor_belongs_to_its_filters(api: Api, path: str, issued: dict[str, 
     cursor = api.get(path, limit=1, **issued).json()["next_cursor"]
     assert cursor
     assert api.get(path, **issued, limit=2, starting_after=cursor).status_code == 200
-    assert invalid_field(api.get(path, **used, starting_after=cursor)) == "starting_after"
+    assert invalid_field(api.get(path, **filters, starting_after=cursor)) == "starting_after"
 
 
 @pytest.mark.usefixtures("postgresql_only")
@@ -201,10 +201,10 @@ def test_a_booking_of_another_organization_is_not_locked(api: Api, other_api: Ap
 
 
 def test_an_event_requires_the_read_scope_of_its_resource(api: Api) -> None:
-    own = Belongings(api)
-    assert own.event["type"].startswith("booking.")
+    belongings = Belongings(api)
+    assert belongings.event["type"].startswith("booking.")
     blind = api.with_scopes(Scope.CUSTOMERS_READ, Scope.BOOKINGS_WRITE)
-    for path in (f"/events/{own.event['id']}", "/events?type=booking.created", "/events?type=booking.*"):
+    for path in (f"/events/{belongings.event['id']}", "/events?type=booking.created", "/events?type=booking.*"):
         assert refused(blind.call("GET", path), 403, "insufficient_scope")["required_scope"] == "bookings:read"
     mixed = blind.get("/events", type="customer.created,booking.created")
     assert refused(mixed, 403, "insufficient_scope")["required_scope"] == "bookings:read"
@@ -242,9 +242,9 @@ def test_fields_that_the_server_sets_are_refused(api: Api, other_api: Api) -> No
 def test_an_address_that_another_knows_is_a_new_customer_here(api: Api, other_api: Api) -> None:
     body = {"name": "Ada Lovelace", "email": "ada@example.com"}
     there = other_api.post("/customers", body)
-    here = api.post("/customers", {**body, "name": "Another Ada"})
-    assert (there.status_code, here.status_code) == (201, 201)
-    assert here.json()["id"] != there.json()["id"]
+    response = api.post("/customers", {**body, "name": "Another Ada"})
+    assert (there.status_code, response.status_code) == (201, 201)
+    assert response.json()["id"] != there.json()["id"]
     assert other_api.get("/customers").json()["data"][0]["name"] == "Ada Lovelace"
 
 
@@ -253,18 +253,18 @@ def test_the_code_of_another_organizations_card_is_not_found(api: Api, other_api
 
 
 def test_the_code_of_a_card_needs_the_scope_of_cards(api: Api) -> None:
-    own = Belongings(api)
+    belongings = Belongings(api)
     blind = api.with_scopes(*(scope for scope in Scope if scope is not Scope.GIFT_CARDS_READ))
-    for card in (own.gift_card, uuid.uuid4()):
+    for card in (belongings.gift_card, uuid.uuid4()):
         answer = refused(blind.get(f"/gift-cards/{card}", include="code"), 403, "insufficient_scope")
         assert answer["required_scope"] == "gift_cards:read"
 
 
 def test_every_id_that_is_answered_belongs_to_the_caller(api: Api, other_api: Api) -> None:
-    mine, their = Belongings(api), Belongings(other_api)
+    belongings, their = Belongings(api), Belongings(other_api)
     lists = ("/me", "/experiences", "/bookings", "/customers", "/gift-cards", "/events")
     days = ("/availability?from=2026-11-20", "/departures?date=2026-11-23")
-    seen = "".join(api.call("GET", path).text for path in (*lists, *days))
-    for mine_id, their_id in zip(mine.ids, their.ids, strict=True):
-        assert mine_id in seen
-        assert their_id not in seen
+    text = "".join(api.call("GET", path).text for path in (*lists, *days))
+    for own_id, their_id in zip(belongings.ids, their.ids, strict=True):
+        assert own_id in text
+        assert their_id not in text

@@ -21,35 +21,35 @@ SEATS = 100  # of the fixture `departure`
 def attended(api: Api, booking_id: str, verb: str, **arguments: Any) -> dict[str, Any]:
     response = api.call("POST", f"/bookings/{booking_id}/{verb}", **arguments)
     assert response.status_code == 200, response.text
-    shown: dict[str, Any] = response.json()
-    return shown
+    booking: dict[str, Any] = response.json()
+    return booking
 
 
 @pytest.mark.parametrize(
-    ("verb", "own", "other", "kinds"),
+    ("verb", "field", "other", "kinds"),
     [
         ("check-in", "checked_in_at", "no_show_at", ["booking_checked_in", "booking_check_in_undone"]),
         ("no-show", "no_show_at", "checked_in_at", ["booking_no_show", "booking_no_show_undone"]),
     ],
 )
 def test_the_first_time_counts_until_it_is_taken_back(
-    api: Api, ops: Operations, departure: str, verb: str, own: str, other: str, kinds: list[str]
+    api: Api, ops: Operations, departure: str, verb: str, field: str, other: str, kinds: list[str]
 ) -> None:
-    made = api.book(departure).json()
+    booking = api.book(departure).json()
     api.world.clock.advance(MINUTE)
-    first = attended(api, made["id"], verb)
-    assert (first[own], first[other], first["updated_at"]) == (first["updated_at"], None, "2026-11-21T13:01:00+01:00")
-    assert first | {own: None, "updated_at": made["updated_at"]} == made
-    assert ops.noted(made["id"]) == sorted(["booking_created", kinds[0]])
+    first = attended(api, booking["id"], verb)
+    assert (first[field], first[other], first["updated_at"]) == (first["updated_at"], None, "2026-11-21T13:01:00+01:00")
+    assert first | {field: None, "updated_at": booking["updated_at"]} == booking
+    assert ops.noted(booking["id"]) == sorted(["booking_created", kinds[0]])
     api.world.clock.advance(MINUTE)
     with nothing_changes(api.world):
-        assert attended(api, made["id"], verb, json={"undo": False}) == first
-    undone = attended(api, made["id"], verb, json={"undo": True})
-    assert (undone[own], undone["updated_at"]) == (None, "2026-11-21T13:02:00+01:00")
+        assert attended(api, booking["id"], verb, json={"undo": False}) == first
+    undone = attended(api, booking["id"], verb, json={"undo": True})
+    assert (undone[field], undone["updated_at"]) == (None, "2026-11-21T13:02:00+01:00")
     with nothing_changes(api.world):
-        assert attended(api, made["id"], verb, json={"undo": True}) == undone
-    assert [kind for kind in ops.noted(made["id"]) if kind != "booking_created"] == sorted(kinds)
-    assert ops.event_types(made["id"]) == ["booking.created", "booking.confirmed", *["booking.updated"] * 2]
+        assert attended(api, booking["id"], verb, json={"undo": True}) == undone
+    assert [kind for kind in ops.noted(booking["id"]) if kind != "booking_created"] == sorted(kinds)
+    assert ops.event_types(booking["id"]) == ["booking.created", "booking.confirmed", *["booking.updated"] * 2]
 
 
 def test_the_last_word_of_staff_counts(api: Api, departure: str) -> None:
@@ -98,17 +98,17 @@ def test_a_manifest_has_the_fields_of_its_model_and_unpaid_amounts(api: Api, ops
     partly = ops.book(departure, 2, payment=PaymentMode.PAY_ON_SITE)["id"]
     ops.act(lambda tx, actor: bookings.record_payment(tx, actor, partly, amount_minor=100_000))
     pending = ops.check_out(departure, email="grace@example.com")["id"]
-    shown = api.get(f"/departures/{departure}/manifest").json()
-    assert Manifest.model_validate(shown).to_json() == shown
-    unpaid = {each["id"]: each["unpaid"]["amount_minor"] for each in shown["data"]}
+    manifest = api.get(f"/departures/{departure}/manifest").json()
+    assert Manifest.model_validate(manifest).to_json() == manifest
+    unpaid = {row["id"]: row["unpaid"]["amount_minor"] for row in manifest["data"]}
     assert unpaid == {partly: 78_000, pending: 89_000}
-    assert shown["totals"]["unpaid"] == [{"amount_minor": 167_000, "currency": "NOK"}]
-    for each in shown["data"]:
-        unpaid_amount = each.pop("unpaid")
+    assert manifest["totals"]["unpaid"] == [{"amount_minor": 167_000, "currency": "NOK"}]
+    for booking in manifest["data"]:
+        unpaid_amount = booking.pop("unpaid")
         assert unpaid_amount["currency"] == "NOK"
-        assert each == api.get(f"/bookings/{each['id']}").json() | {"manage_url": None}
+        assert booking == api.get(f"/bookings/{booking['id']}").json() | {"manage_url": None}
     available = api.get(f"/departures/{departure}").json()
-    assert {name: shown["departure"][name] for name in available} == available
+    assert {name: manifest["departure"][name] for name in available} == available
 
 
 def test_a_manifest_takes_five_statements_however_many_come(api: Api, departure: str, statements: list[str]) -> None:

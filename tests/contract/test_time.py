@@ -61,8 +61,8 @@ def test_a_local_day_is_as_long_as_its_zone_has_it(
     assert [departure["id"] for departure in of_the_day] == [ids[first], ids[after - SECOND]]
     assert of_the_day[0]["starts_at"] == begins
     for departure in of_the_day:
-        shown = datetime.fromisoformat(departure["starts_at"])
-        assert shown.utcoffset() == shown.astimezone(ZoneInfo(timezone)).utcoffset()
+        start = datetime.fromisoformat(departure["starts_at"])
+        assert start.utcoffset() == start.astimezone(ZoneInfo(timezone)).utcoffset()
         assert departure["starts_at"].startswith(day)
 
 
@@ -144,8 +144,8 @@ def test_a_key_and_a_hold_end_by_the_clock_wherever_it_jumps(api: Api) -> None:
     brief = api.with_scopes(expires_at=NOON + HOUR)
     for at, is_held in ((NOON, True), (NOON - HOUR, True), (NOON + HOUR, False), (NOON + HOUR - 1, True)):
         world.clock.at = at
-        (found,) = api.get("/availability", **{"from": "2026-11-20"}).json()["data"]
-        assert found["seats_available"] == (0 if is_held else 1)
+        (listed,) = api.get("/availability", **{"from": "2026-11-20"}).json()["data"]
+        assert listed["seats_available"] == (0 if is_held else 1)
         assert brief.get("/me").status_code == (200 if is_held else 401)
 
 

@@ -19,15 +19,15 @@ from booking_core.upkeep import doctor
 from booking_core.webhooks import ClaimedDelivery
 from booking_server.worker.deliveries import signed_headers
 
-OWN = {"Authorization": "Bearer canary-token", "X-Tenant": "fjord"}
-SHOWN = dict.fromkeys(OWN, "********")
+HEADERS = {"Authorization": "Bearer canary-token", "X-Tenant": "fjord"}
+MASKED = dict.fromkeys(HEADERS, "********")
 
 
 pytestmark = [pytest.mark.one_database, pytest.mark.usefixtures("public_addresses")]
 
 
 def create(api: Api, **over: Any) -> Any:
-    body = {"url": "https://hooks.example.com/in", "event_types": ["booking.created"], "headers": OWN, **over}
+    body = {"url": "https://hooks.example.com/in", "event_types": ["booking.created"], "headers": HEADERS, **over}
     answer = api.call("POST", "/webhooks", json=body)
     assert answer.status_code == 201, answer.text
     return answer.json()
@@ -41,16 +41,16 @@ def change(api: Api, endpoint: str, **body: Any) -> Any:
 
 def claimed(api: Api, endpoint: str) -> ClaimedDelivery:
     api.book(api.world.departure(api.world.experience()))
-    (found,) = (each for each in Hooks(api.world).claim(free=1000) if each.endpoint_id == endpoint)
-    return found
+    (delivery,) = (delivery for delivery in Hooks(api.world).claim(free=1000) if delivery.endpoint_id == endpoint)
+    return delivery
 
 
 def test_headers_are_sent_last_and_shown_masked(api: Api) -> None:
     endpoint = create(api)
-    assert endpoint["headers"] == SHOWN
-    assert api.get(f"/webhooks/{endpoint['id']}").json()["headers"] == SHOWN
+    assert endpoint["headers"] == MASKED
+    assert api.get(f"/webhooks/{endpoint['id']}").json()["headers"] == MASKED
     delivery = claimed(api, endpoint["id"])
-    assert signed_headers(delivery)[-2:] == list(OWN.items())
+    assert signed_headers(delivery)[-2:] == list(HEADERS.items())
     assert "canary" not in repr(delivery)
     assert api.world.examine() == []
 
@@ -64,8 +64,8 @@ def test_no_row_and_no_event_has_a_value(api: Api) -> None:
 
 def test_headers_stay_are_replaced_and_removed(api: Api) -> None:
     endpoint = create(api)["id"]
-    assert change(api, endpoint, description="The calendar")["headers"] == SHOWN
-    assert dict(claimed(api, endpoint).headers or ()) == OWN
+    assert change(api, endpoint, description="The calendar")["headers"] == MASKED
+    assert dict(claimed(api, endpoint).headers or ()) == HEADERS
     assert change(api, endpoint, headers={"X-Key": "v w"})["headers"] == {"X-Key": "********"}
     assert claimed(api, endpoint).headers == (("X-Key", "v w"),)
     assert change(api, endpoint, headers={})["headers"] == {}
@@ -105,11 +105,11 @@ def test_unopenable_headers_are_a_finding_and_stop_their_deliveries(api: Api) ->
     foreign = api.world.row(tables.webhook_endpoints, other)["headers_sealed"]
     api.world.change(tables.webhook_endpoints, endpoint, headers_sealed=foreign)
     api.book(api.world.departure(api.world.experience()))
-    sent = {each.endpoint_id for each in Hooks(api.world).claim(free=1000)}
+    sent = {delivery.endpoint_id for delivery in Hooks(api.world).claim(free=1000)}
     assert (endpoint in sent, other in sent) == (False, True)
     options = doctor.CheckOptions(openers=doctor.openers(api.world.installation.secret_keys))
-    found = api.world.database.read(lambda tx: doctor.examine(tx, api.world.org, options))
-    assert any("webhook headers" in each.invariant or "webhook headers" in each.message for each in found)
+    findings = api.world.database.read(lambda tx: doctor.examine(tx, api.world.org, options))
+    assert any("webhook headers" in finding.invariant or "webhook headers" in finding.message for finding in findings)
 
 
 # Authority -----------------------------------------------------------------------------------------------------------
@@ -160,10 +160,10 @@ class Scene:
             "create_webhook": [(403, url | {"event_types": [self.kind, "webhook.enabled"]})],
             "get_webhook": [(200, {})],
             "change_webhook": [
-                *((403, each | types) for each in (url, headers, {"status": "enabled"}) for types in ({}, QUIET)),
+                *((403, body | types) for body in (url, headers, {"status": "enabled"}) for types in ({}, QUIET)),
                 (403, url | {"status": "disabled"}),
                 (200, QUIET),
-                *((403, each) for each in ({"event_types": [self.kind]}, url, headers, {"status": "enabled"})),
+                *((403, body) for body in ({"event_types": [self.kind]}, url, headers, {"status": "enabled"})),
             ],
             "retry_delivery": [(403, {})],
             "recover_webhook": [(403, SINCE | more) for more in ({}, {"event_types": [self.kind]}, {"dry_run": True})],
@@ -175,17 +175,17 @@ class Scene:
         }
 
     def call(self, api: Api, operation_id: str, body: dict[str, Any]) -> httpx.Response:
-        operation = next(each for each in OPERATIONS if each.id == operation_id)
+        operation = next(operation for operation in OPERATIONS if operation.id == operation_id)
         path = operation.path.removeprefix("/api/v1").format(id=self.endpoint, deliveryId=self.dead)
         return api.call(operation.method, path, **({} if operation.method == "GET" else {"json": body}))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_key_without_the_scope_has_nothing_sent_by_any_operation(api: Api, kind: EventType) -> None:
-    scene, needed = Scene(api, kind), READ_SCOPE[kind.resource_type]
-    thief = api.with_scopes(Scope.WEBHOOKS_MANAGE, *(READ_SCOPES - {needed}))
+    scene, scope = Scene(api, kind), READ_SCOPE[kind.resource_type]
+    thief = api.with_scopes(Scope.WEBHOOKS_MANAGE, *(READ_SCOPES - {scope}))
     requests = scene.requests()
-    of_webhooks = {each.id for each in OPERATIONS if each.path.startswith("/api/v1/webhooks")}
+    of_webhooks = {operation.id for operation in OPERATIONS if operation.path.startswith("/api/v1/webhooks")}
     assert set(requests) == of_webhooks - {"delete_webhook"}, "a deleted endpoint sends nothing"
     for operation, bodies in requests.items():
         for status, body in bodies:
@@ -194,7 +194,7 @@ def test_a_key_without_the_scope_has_nothing_sent_by_any_operation(api: Api, kin
                 continue
             with nothing_changes(api.world):
                 answer = refused(scene.call(thief, operation, body), 403, "insufficient_scope")
-            assert answer["required_scope"] == needed, (operation, body)
+            assert answer["required_scope"] == scope, (operation, body)
     sender = deliver(api.world)
     assert types_at(scene.thief_url, sender) == set()
     assert types_at(scene.own_url, sender) == {kind, "ping"}, "the queued delivery, and the thief's test"

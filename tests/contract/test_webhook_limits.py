@@ -47,8 +47,8 @@ def test_tests_and_redeliveries_count_as_queued_deliveries(api: Api) -> None:
     for _ in range(2):
         assert api.call("POST", f"/webhooks/{endpoint}/test").status_code == 202
     assert api.call("POST", f"/webhooks/{endpoint}/redeliver", json={"event_id": event}).status_code == 202
-    claimed = [each for each in Hooks(api.world).claim(free=1000) if each.endpoint_id == endpoint]
+    claimed = [delivery for delivery in Hooks(api.world).claim(free=1000) if delivery.endpoint_id == endpoint]
     assert len(claimed) == 1
-    shown = api.get(f"/webhooks/{endpoint}/deliveries").json()["data"]
-    assert {each["status"] for each in shown} == {"queued"}
-    assert {each["trigger"] for each in shown} == {"test", "redeliver"}
+    deliveries = api.get(f"/webhooks/{endpoint}/deliveries").json()["data"]
+    assert {delivery["status"] for delivery in deliveries} == {"queued"}
+    assert {delivery["trigger"] for delivery in deliveries} == {"test", "redeliver"}

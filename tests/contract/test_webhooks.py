@@ -29,10 +29,10 @@ class Dns:
     """An address check that records the URLs; one of them is private."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.urls: list[str] = []
 
     def __call__(self, url: str) -> bool:
-        self.asked.append(url)
+        self.urls.append(url)
         return url != PRIVATE
 
 
@@ -50,8 +50,8 @@ def body(*types: str, **over: Any) -> dict[str, Any]:
 def create(api: Api, *types: str, **over: Any) -> dict[str, Any]:
     response = api.call("POST", "/webhooks", json=body(*types, **over))
     assert response.status_code == 201, response.content
-    shown: dict[str, Any] = response.json()
-    return shown
+    endpoint: dict[str, Any] = response.json()
+    return endpoint
 
 
 def change(api: Api, endpoint_id: str, **fields: Any) -> httpx.Response:
@@ -87,11 +87,11 @@ def attempt(api: Api, delivery_id: str, number: int, **over: Any) -> str:
 
 
 def test_a_new_endpoint_is_shown_with_its_secret(api: Api) -> None:
-    shown = create(api, "booking.created", "booking.cancelled", description="The calendar")
-    assert WebhookEndpointWithSecret.model_validate(shown).to_json() == shown
-    assert re.fullmatch(r"whsec_[A-Za-z0-9+/]{43}=", shown["secret"])
-    assert shown == {
-        "id": shown["id"],
+    endpoint = create(api, "booking.created", "booking.cancelled", description="The calendar")
+    assert WebhookEndpointWithSecret.model_validate(endpoint).to_json() == endpoint
+    assert re.fullmatch(r"whsec_[A-Za-z0-9+/]{43}=", endpoint["secret"])
+    assert endpoint == {
+        "id": endpoint["id"],
         "url": URL,
         "description": "The calendar",
         "event_types": ["booking.cancelled", "booking.created"],
@@ -109,17 +109,17 @@ def test_a_new_endpoint_is_shown_with_its_secret(api: Api) -> None:
         "max_per_second": None,
         "failing_since": None,
         "former_secrets": [],
-        "secret": shown["secret"],
+        "secret": endpoint["secret"],
     }
 
 
 def test_the_secret_is_shown_once(api: Api) -> None:
-    shown = create(api)
-    secret = shown.pop("secret")
-    for path in ("/webhooks", f"/webhooks/{shown['id']}", "/events", f"/webhooks/{shown['id']}/deliveries"):
+    endpoint = create(api)
+    secret = endpoint.pop("secret")
+    for path in ("/webhooks", f"/webhooks/{endpoint['id']}", "/events", f"/webhooks/{endpoint['id']}/deliveries"):
         assert secret not in api.get(path).text
-    assert api.get(f"/webhooks/{shown['id']}").json() == shown
-    assert change(api, shown["id"], description="x").json().keys() == shown.keys()
+    assert api.get(f"/webhooks/{endpoint['id']}").json() == endpoint
+    assert change(api, endpoint["id"], description="x").json().keys() == endpoint.keys()
 
 
 def test_webhook_operations_take_no_idempotency_key(api: Api) -> None:
@@ -141,8 +141,8 @@ def test_two_endpoints_may_have_one_url_and_have_two_secrets(api: Api) -> None:
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_a_family_is_stored_as_its_types(api: Api, family: str) -> None:
     types = sorted(kind for kind in SUBSCRIBABLE if kind.startswith(family.removesuffix("*")))
-    shown = create(api, family, types[0])
-    assert shown["event_types"] == types
+    endpoint = create(api, family, types[0])
+    assert endpoint["event_types"] == types
     changed = change(api, create(api, "webhook.enabled")["id"], event_types=[family])
     assert changed.json()["event_types"] == types
 
@@ -175,7 +175,7 @@ def test_a_subscription_without_its_read_scope_looks_up_no_name(api: Api, dns: D
     """`test_webhook_headers.py` has every type and operation."""
     manager = api.with_scopes(Scope.WEBHOOKS_MANAGE, *(READ_SCOPES - {Scope.BOOKINGS_READ}))
     refused(manager.call("POST", "/webhooks", json=body(url=PRIVATE)), 403, "insufficient_scope")
-    assert dns.asked == []
+    assert dns.urls == []
 
 
 def test_events_about_webhooks_need_no_other_scope(api: Api) -> None:
@@ -183,20 +183,20 @@ def test_events_about_webhooks_need_no_other_scope(api: Api) -> None:
 
 
 def test_ten_endpoints_and_no_eleventh(api: Api, other_api: Api) -> None:
-    made = [create(api)["id"] for _ in range(10)]
+    endpoint_ids = [create(api)["id"] for _ in range(10)]
     with nothing_changes(api.world):
         response = api.call("POST", "/webhooks", json=body(url=PRIVATE))
     assert conflict_reason(response) == "endpoint_limit_reached"
     assert create(other_api)["id"]
-    assert api.call("DELETE", f"/webhooks/{made[0]}").status_code == 204
-    assert create(api)["id"] not in made
+    assert api.call("DELETE", f"/webhooks/{endpoint_ids[0]}").status_code == 204
+    assert create(api)["id"] not in endpoint_ids
     assert len(api.get("/webhooks").json()["data"]) == 10
 
 
 @pytest.mark.one_database
 def test_an_address_that_is_not_public_is_refused_in_fixed_words(api: Api, dns: Dns) -> None:
     endpoint = create(api)["id"]
-    dns.asked.clear()
+    dns.urls.clear()
     with nothing_changes(api.world):
         answers = api.call("POST", "/webhooks", json=body(url=PRIVATE)), change(api, endpoint, url=PRIVATE)
     for response in answers:
@@ -204,7 +204,7 @@ def test_an_address_that_is_not_public_is_refused_in_fixed_words(api: Api, dns: 
         assert refusal["error"] == "Webhooks go to public addresses."
         assert refusal["details"] == [{"field": "url", "reason": "address_not_public", "message": refusal["error"]}]
         assert "private.example" not in response.text
-    assert dns.asked == [PRIVATE] * 2
+    assert dns.urls == [PRIVATE] * 2
 
 
 @pytest.mark.one_database
@@ -286,8 +286,8 @@ def send(api: Api, operation: str, endpoint: str, fields: dict[str, Any]) -> htt
         return change(api, endpoint, **({"description": "new"} | fields))
     if operation == "deliveries":
         return api.get(f"/webhooks/{endpoint}/deliveries", **fields)
-    given = {"since": ISO_NOON} if operation == "recover" else {}
-    return api.call("POST", f"/webhooks/{endpoint}/{operation}", json=given | fields)
+    required = {"since": ISO_NOON} if operation == "recover" else {}
+    return api.call("POST", f"/webhooks/{endpoint}/{operation}", json=required | fields)
 
 
 @pytest.mark.one_database
@@ -296,14 +296,14 @@ def test_a_malformed_field_is_named_and_nothing_changes(
     api: Api, dns: Dns, where: tuple[str, str], values: tuple[object, ...]
 ) -> None:
     (operation, field), endpoint = where, create(api)["id"]
-    dns.asked.clear()
+    dns.urls.clear()
     with nothing_changes(api.world):
         answers = {repr(value): send(api, operation, endpoint, {field.partition(".")[0]: value}) for value in values}
     for value, response in answers.items():
         is_unprocessable = field == "until" and value != repr("soon")
-        named = field_of(refused(response, 422 if is_unprocessable else 400, "validation_failed"))
-        assert (value, named) == (value, field)
-    assert dns.asked == []
+        refused_field = field_of(refused(response, 422 if is_unprocessable else 400, "validation_failed"))
+        assert (value, refused_field) == (value, field)
+    assert dns.urls == []
 
 
 @pytest.mark.one_database
@@ -316,14 +316,14 @@ def test_a_recovery_needs_its_beginning(api: Api) -> None:
 
 
 def test_every_endpoint_is_on_one_page_the_newest_first(api: Api, clock: FixedClock) -> None:
-    made = []
+    endpoint_ids = []
     for _ in range(10):
-        made.append(create(api)["id"])
+        endpoint_ids.append(create(api)["id"])
         clock.advance(1)
     page = api.get("/webhooks", limit=2).json()
-    assert [endpoint["id"] for endpoint in page["data"]] == made[::-1]
+    assert [endpoint["id"] for endpoint in page["data"]] == endpoint_ids[::-1]
     assert (page["has_more"], page["next_cursor"]) == (False, None)
-    assert all(WebhookEndpoint.model_validate(shown).to_json() == shown for shown in page["data"])
+    assert all(WebhookEndpoint.model_validate(endpoint).to_json() == endpoint for endpoint in page["data"])
 
 
 def test_without_endpoints_the_page_is_empty(api: Api) -> None:
@@ -336,17 +336,17 @@ def test_reading_is_a_few_statements(api: Api, statements: list[str]) -> None:
     delivery = log(api, endpoint)[0]["id"]
     # The key, the endpoint, where its events stand, the events without a row, and the rows.
     log_of, one = f"/{endpoint}/deliveries", f"/{endpoint}/deliveries/{delivery}"
-    for path, wanted in (("", 2), (f"/{endpoint}", 2), (log_of, 5), (one, 5)):
+    for path, count in (("", 2), (f"/{endpoint}", 2), (log_of, 5), (one, 5)):
         statements.clear()
         assert api.get(f"/webhooks{path}").status_code == 200
-        assert len(statements) == wanted
+        assert len(statements) == count
     queue_rows(api.world)
     statements.clear()
     api.get(f"/webhooks{one}")  # the key, the endpoint, the row, and its attempts
     assert len(statements) == 4
 
 
-OF_AN_ENDPOINT = [each for each in OPERATIONS if each.path.startswith("/api/v1/webhooks/{id}")]
+OF_AN_ENDPOINT = [operation for operation in OPERATIONS if operation.path.startswith("/api/v1/webhooks/{id}")]
 ANY_BODY = {"url": PRIVATE, "since": "2026-01-01", "event_id": str(uuid.uuid4())}
 
 
@@ -366,7 +366,7 @@ def test_a_deleted_endpoint_is_not_found(api: Api) -> None:
     assert api.call("DELETE", f"/webhooks/{endpoint}").status_code == 204
     with nothing_changes(api.world):
         for operation in OF_AN_ENDPOINT:
-            answers = [perform(api, operation, each, delivery) for each in (endpoint, str(uuid.uuid4()), "no-uuid")]
+            answers = [perform(api, operation, name, delivery) for name in (endpoint, str(uuid.uuid4()), "no-uuid")]
             for answer in answers:
                 refused(answer, 404, "not_found")
                 assert answer.content == answers[0].content
@@ -378,39 +378,39 @@ def test_a_delivery_of_another_endpoint_is_not_there(api: Api) -> None:
     book(api)
     delivery = log(api, two)[0]["id"]
     dead(api, delivery)
-    operations = [each for each in OF_AN_ENDPOINT if "{deliveryId}" in each.path]
+    operations = [operation for operation in OF_AN_ENDPOINT if "{deliveryId}" in operation.path]
     assert len(operations) == 2
-    for named in (delivery, attempt(api, delivery, 1), str(uuid.uuid4()), "no-uuid"):
+    for delivery_id in (delivery, attempt(api, delivery, 1), str(uuid.uuid4()), "no-uuid"):
         for operation in operations:
-            refused(perform(api, operation, one, named), 404, "not_found")
+            refused(perform(api, operation, one, delivery_id), 404, "not_found")
 
 
 # Change ----------------------------------------------------------------------------------------------------------
 
 
 def test_only_the_given_fields_change(api: Api, clock: FixedClock) -> None:
-    shown = create(api, "booking.created", description="The calendar")
-    shown.pop("secret")
+    endpoint = create(api, "booking.created", description="The calendar")
+    endpoint.pop("secret")
     clock.advance(HOUR)
     url = "https://other.example/hook"
     for fields in ({"url": url}, {"description": "Other"}, {"event_types": ["customer.created", "booking.cancelled"]}):
-        expected = shown | fields | {"updated_at": "2026-11-21T14:00:00+01:00"}
+        expected = endpoint | fields | {"updated_at": "2026-11-21T14:00:00+01:00"}
         expected["event_types"] = sorted(expected["event_types"])
-        response = change(api, shown["id"], **fields)
+        response = change(api, endpoint["id"], **fields)
         assert (response.status_code, response.json()) == (200, expected)
-        assert api.get(f"/webhooks/{shown['id']}").json() == expected
-        shown = expected
+        assert api.get(f"/webhooks/{endpoint['id']}").json() == expected
+        endpoint = expected
 
 
 def test_an_update_without_change_writes_nothing(api: Api, clock: FixedClock, dns: Dns) -> None:
-    shown = create(api)
-    shown.pop("secret")
+    endpoint = create(api)
+    endpoint.pop("secret")
     clock.advance(HOUR)
     empty = {"url": None, "event_types": None, "status": None}
     same = {"url": URL, "event_types": ["booking.created"], "status": "enabled", "description": ""}
     with nothing_changes(api.world):
         for fields in ({}, {"unknown": 1}, empty, same):
-            assert change(api, shown["id"], **fields).json() == shown
+            assert change(api, endpoint["id"], **fields).json() == endpoint
 
 
 def test_a_description_can_be_removed(api: Api) -> None:
@@ -427,9 +427,9 @@ def test_disabling_an_endpoint_fails_its_queued_and_later_deliveries(api: Api, c
     endpoint = create(api, "booking.created")["id"]
     book(api)
     clock.advance(HOUR)
-    shown = change(api, endpoint, status="disabled").json()
+    changed = change(api, endpoint, status="disabled").json()
     at = "2026-11-21T14:00:00+01:00"
-    assert (shown["status"], shown["disabled_reason"], shown["disabled_at"]) == ("disabled", "manual", at)
+    assert (changed["status"], changed["disabled_reason"], changed["disabled_at"]) == ("disabled", "manual", at)
     book(api)
     for row in log(api, endpoint):
         assert (row["status"], row["failure_reason"]) == ("failed", "endpoint_disabled")
@@ -465,24 +465,24 @@ def test_enabling_an_endpoint_resets_it_and_publishes_an_event(api: Api, clock: 
     api.world.change(tables.webhook_endpoints, endpoint, **off, **failed)
     book(api)
     clock.advance(HOUR)
-    shown = change(api, endpoint, status="enabled").json()
-    assert (shown["status"], shown["disabled_at"], shown["disabled_reason"]) == ("enabled", None, None)
-    assert shown["consecutive_failures"] == 0
+    changed = change(api, endpoint, status="enabled").json()
+    assert (changed["status"], changed["disabled_at"], changed["disabled_reason"]) == ("enabled", None, None)
+    assert changed["consecutive_failures"] == 0
     row = api.world.row(tables.webhook_endpoints, endpoint)
     assert (row["enabled_at"], row["warned_hours"], bool(row["last_timed_out"])) == (clock(), 0, False)
     assert [row["status"] for row in log(api, endpoint)] == ["failed"]
     (entry,) = log(api, watching)
     event = api.get(f"/events/{entry['event_id']}").json()
     assert (event["type"], event["resource_type"], event["resource_id"]) == ("webhook.enabled", "webhook", endpoint)
-    assert event["data"]["object"] == shown
+    assert event["data"]["object"] == changed
 
 
 def test_an_endpoint_disabled_by_failures_can_stay_disabled(api: Api) -> None:
     endpoint = create(api)["id"]
     off = {"status": "auto_disabled", "disabled_reason": "delivery_failures", "disabled_at": NOON}
     api.world.change(tables.webhook_endpoints, endpoint, **off)
-    shown = change(api, endpoint, status="disabled").json()
-    assert (shown["status"], shown["disabled_reason"]) == ("disabled", "manual")
+    changed = change(api, endpoint, status="disabled").json()
+    assert (changed["status"], changed["disabled_reason"]) == ("disabled", "manual")
 
 
 # Delete ----------------------------------------------------------------------------------------------------------
@@ -507,7 +507,7 @@ def test_deleting_an_endpoint_fails_its_queued_deliveries_and_adds_none(api: Api
     book(api)
     assert api.world.rows(tables.webhook_secrets) == []
     assert api.world.rows(tables.webhook_cursors) == []
-    assert endpoint not in {each.endpoint_id for each in Hooks(api.world).claim(free=1000)}
+    assert endpoint not in {delivery.endpoint_id for delivery in Hooks(api.world).claim(free=1000)}
     api.world.database.write(lambda tx: upkeep.fail_given_up(tx, per_endpoint=1000, limit=1000))
     (row,) = api.world.rows(tables.deliveries)
     assert (row["status"], row["failure_reason"]) == ("failed", "endpoint_deleted")
@@ -531,20 +531,20 @@ def live(api: Api, endpoint_id: str) -> list[str]:
 def rotate(api: Api, endpoint_id: str, **fields: Any) -> dict[str, Any]:
     response = api.call("POST", f"/webhooks/{endpoint_id}/rotate-secret", json=fields)
     assert response.status_code == 200, response.content
-    shown: dict[str, Any] = response.json()
-    return shown
+    endpoint: dict[str, Any] = response.json()
+    return endpoint
 
 
 def test_a_new_secret_signs_beside_the_former_one_for_a_day(api: Api, clock: FixedClock) -> None:
     endpoint = create(api)
     response = api.call("POST", f"/webhooks/{endpoint['id']}/rotate-secret")
-    shown = response.json()
-    assert (response.status_code, shown["secret"] != endpoint["secret"]) == (200, True)
-    assert WebhookEndpointWithSecret.model_validate(shown).to_json() == shown
-    assert shown["previous_secret_expires_at"] == "2026-11-22T13:00:00+01:00"
-    assert live(api, endpoint["id"]) == [shown["secret"], endpoint["secret"]]
+    rotated = response.json()
+    assert (response.status_code, rotated["secret"] != endpoint["secret"]) == (200, True)
+    assert WebhookEndpointWithSecret.model_validate(rotated).to_json() == rotated
+    assert rotated["previous_secret_expires_at"] == "2026-11-22T13:00:00+01:00"
+    assert live(api, endpoint["id"]) == [rotated["secret"], endpoint["secret"]]
     clock.advance(DAY)
-    assert live(api, endpoint["id"]) == [shown["secret"]]
+    assert live(api, endpoint["id"]) == [rotated["secret"]]
     assert api.get(f"/webhooks/{endpoint['id']}").json()["previous_secret_expires_at"] is None
 
 
@@ -552,9 +552,9 @@ def test_a_new_secret_signs_beside_the_former_one_for_a_day(api: Api, clock: Fix
 @pytest.mark.parametrize(("seconds", "former"), [(0, False), (1, True), (604800, True)])
 def test_the_overlap_is_chosen(api: Api, seconds: int, former: bool) -> None:
     endpoint = create(api)
-    shown = rotate(api, endpoint["id"], overlap_seconds=seconds)
-    assert live(api, endpoint["id"]) == [shown["secret"], *([endpoint["secret"]] if former else [])]
-    assert (shown["previous_secret_expires_at"] is not None) == former
+    rotated = rotate(api, endpoint["id"], overlap_seconds=seconds)
+    assert live(api, endpoint["id"]) == [rotated["secret"], *([endpoint["secret"]] if former else [])]
+    assert (rotated["previous_secret_expires_at"] is not None) == former
 
 
 def test_a_rotation_ends_no_former_secret_before_its_end(api: Api, clock: FixedClock) -> None:
@@ -571,29 +571,29 @@ def test_a_rotation_ends_no_former_secret_before_its_end(api: Api, clock: FixedC
     assert ends[0] in answer.json()["error"]
     assert live(api, endpoint["id"]) == in_use
     clock.advance(DAY)
-    shown = rotate(api, endpoint["id"])
-    assert shown["former_secrets"] == [{"expires_at": ends[1]}] * 2
-    assert set(live(api, endpoint["id"])) == {shown["secret"], one_day["secret"], endpoint["secret"]}
+    rotated = rotate(api, endpoint["id"])
+    assert rotated["former_secrets"] == [{"expires_at": ends[1]}] * 2
+    assert set(live(api, endpoint["id"])) == {rotated["secret"], one_day["secret"], endpoint["secret"]}
     assert len(api.world.rows(tables.webhook_secrets)) == 3
-    assert api.get(f"/webhooks/{endpoint['id']}").json()["former_secrets"] == shown["former_secrets"]
+    assert api.get(f"/webhooks/{endpoint['id']}").json()["former_secrets"] == rotated["former_secrets"]
 
 
 def test_without_an_overlap_two_former_secrets_end(api: Api) -> None:
     endpoint = create(api)
     for _ in range(2):
         rotate(api, endpoint["id"])
-    shown = rotate(api, endpoint["id"], overlap_seconds=0)
-    assert (shown["former_secrets"], live(api, endpoint["id"])) == ([], [shown["secret"]])
+    rotated = rotate(api, endpoint["id"], overlap_seconds=0)
+    assert (rotated["former_secrets"], live(api, endpoint["id"])) == ([], [rotated["secret"]])
 
 
 def test_a_rotation_is_published_without_the_secret(api: Api) -> None:
     endpoint = create(api, "webhook.secret_rotated")["id"]
     watching = create(api, "webhook.secret_rotated")["id"]
-    shown = rotate(api, endpoint)
-    secret = shown.pop("secret")
+    rotated = rotate(api, endpoint)
+    secret = rotated.pop("secret")
     (entry,) = log(api, watching)
     event = api.get(f"/events/{entry['event_id']}")
-    assert event.json()["data"] == {"object": shown}
+    assert event.json()["data"] == {"object": rotated}
     assert secret not in event.text
     assert log(api, endpoint) == []
 
@@ -604,13 +604,13 @@ def test_a_rotation_is_published_without_the_secret(api: Api) -> None:
 def test_a_ping_is_queued_for_that_one_endpoint(api: Api) -> None:
     endpoint, other = create(api)["id"], create(api)["id"]
     response = api.call("POST", f"/webhooks/{endpoint}/test")
-    shown = response.json()
+    ping = response.json()
     assert response.status_code == 202
-    assert Delivery.model_validate(shown).to_json() == shown
-    assert shown == {
-        "id": shown["id"],
+    assert Delivery.model_validate(ping).to_json() == ping
+    assert ping == {
+        "id": ping["id"],
         "endpoint_id": endpoint,
-        "event_id": shown["event_id"],
+        "event_id": ping["event_id"],
         "event_type": "ping",
         "status": "queued",
         "failure_reason": None,
@@ -626,14 +626,14 @@ def test_a_ping_is_queued_for_that_one_endpoint(api: Api) -> None:
         "created_at": ISO_NOON,
         "updated_at": ISO_NOON,
     }
-    assert log(api, endpoint) == [shown]
+    assert log(api, endpoint) == [ping]
     assert log(api, other) == []
 
 
 def test_a_ping_can_be_read_back(api: Api) -> None:
     endpoint = create(api)["id"]
-    shown = api.call("POST", f"/webhooks/{endpoint}/test").json()
-    event = api.get(f"/events/{shown['event_id']}").json()
+    delivery = api.call("POST", f"/webhooks/{endpoint}/test").json()
+    event = api.get(f"/events/{delivery['event_id']}").json()
     assert (event["type"], event["resource_type"], event["resource_id"]) == ("ping", "webhook", None)
     assert event["data"]["object"].keys() == {"message", "endpoint_id"}
     assert event["data"]["object"]["endpoint_id"] == endpoint
@@ -644,8 +644,8 @@ def test_a_ping_can_be_read_back(api: Api) -> None:
 def test_an_endpoint_that_is_off_gets_one_attempt(api: Api, status: str) -> None:
     endpoint = create(api)["id"]
     api.world.change(tables.webhook_endpoints, endpoint, status=status)
-    shown = api.call("POST", f"/webhooks/{endpoint}/test").json()
-    assert (shown["status"], shown["max_attempts"], shown["trigger"]) == ("queued", 1, "test")
+    delivery = api.call("POST", f"/webhooks/{endpoint}/test").json()
+    assert (delivery["status"], delivery["max_attempts"], delivery["trigger"]) == ("queued", 1, "test")
 
 
 # The log ---------------------------------------------------------------------------------------------------------
@@ -685,20 +685,20 @@ def test_a_delivery_shows_its_attempts_the_oldest_first(api: Api, clock: FixedCl
     endpoint = create(api, "booking.created")["id"]
     book(api)
     delivery = log(api, endpoint)[0]["id"]
-    said = 'He said: "no", \\ and ☃\n'
+    excerpt = 'He said: "no", \\ and ☃\n'
     second = attempt(api, delivery, 2, trigger="manual")
-    ended = {"duration_ms": 84, "response_status": 500, "response_excerpt": said, "error": "http_status"}
+    ended = {"duration_ms": 84, "response_status": 500, "response_excerpt": excerpt, "error": "http_status"}
     first = attempt(api, delivery, 1, **ended)
-    shown = api.get(f"/webhooks/{endpoint}/deliveries/{delivery}").json()
-    assert Delivery.model_validate(shown).to_json() == shown
+    entry = api.get(f"/webhooks/{endpoint}/deliveries/{delivery}").json()
+    assert Delivery.model_validate(entry).to_json() == entry
     under_way = dict.fromkeys(("duration_ms", "response_status", "response_excerpt", "error"))
-    assert shown["attempts"] == [
+    assert entry["attempts"] == [
         {"id": first, "number": 1, "trigger": "scheduled", "started_at": ISO_NOON} | ended,
         {"id": second, "number": 2, "trigger": "manual", "started_at": ISO_NOON} | under_way,
     ]
-    assert log(api, endpoint) == [shown]
-    for named in (first, second, first.upper()):
-        assert api.get(f"/webhooks/{endpoint}/deliveries/{named}").json() == shown
+    assert log(api, endpoint) == [entry]
+    for attempt_id in (first, second, first.upper()):
+        assert api.get(f"/webhooks/{endpoint}/deliveries/{attempt_id}").json() == entry
 
 
 # Again -----------------------------------------------------------------------------------------------------------
@@ -720,15 +720,15 @@ def retry(api: Api, endpoint: str, delivery: str) -> httpx.Response:
 
 def test_a_dead_delivery_is_tried_once_more(api: Api, failed: tuple[str, str], clock: FixedClock) -> None:
     endpoint, delivery = failed
-    named = attempt(api, delivery, 6)
+    attempt_id = attempt(api, delivery, 6)
     clock.advance(HOUR)
-    response = retry(api, endpoint, named)
-    shown = response.json()
+    response = retry(api, endpoint, attempt_id)
+    retried = response.json()
     assert response.status_code == 202
-    assert (shown["status"], shown["failure_reason"]) == ("queued", None)
-    assert (shown["attempt_count"], shown["max_attempts"], shown["trigger"]) == (6, 7, "event")
-    assert (shown["next_attempt_at"], shown["completed_at"]) == ("2026-11-21T14:00:00+01:00", None)
-    assert api.get(f"/webhooks/{endpoint}/deliveries/{delivery}").json() == shown
+    assert (retried["status"], retried["failure_reason"]) == ("queued", None)
+    assert (retried["attempt_count"], retried["max_attempts"], retried["trigger"]) == (6, 7, "event")
+    assert (retried["next_attempt_at"], retried["completed_at"]) == ("2026-11-21T14:00:00+01:00", None)
+    assert api.get(f"/webhooks/{endpoint}/deliveries/{delivery}").json() == retried
     with nothing_changes(api.world):
         assert conflict_reason(retry(api, endpoint, delivery)) == "delivery_not_dead"
 
