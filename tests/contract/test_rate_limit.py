@@ -92,10 +92,10 @@ def test_each_key_has_a_limit_of_its_own(limited: Api) -> None:
 
 def test_a_read_beyond_the_limit_is_neither_validated_nor_run(limited: Api, queries: list[str]) -> None:
     assert [limited.get(path).status_code for path in ("/me", "/customers", "/bookings")] == [200] * 3
-    queries.clear()
+    assert len([text for text in queries if "FROM customers" in text]) == 1
     for path in ("/customers", "/customers?limit=0", "/customers/abc"):
         refused(limited.get(path), 429, "rate_limited")
-    assert not [text for text in queries if "FROM customers" in text]
+    assert len([text for text in queries if "FROM customers" in text]) == 1
 
 
 def anonymous(client: TestClient, address: str, **arguments: object) -> RawAnswer:

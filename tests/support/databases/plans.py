@@ -162,6 +162,7 @@ def explaining(url: str, *, at: int | None = None) -> Iterator[Callable[[Callabl
             tx.flush()
         finally:
             connection.command("ROLLBACK")
+        assert connection.plans, "no statement was explained"
         return list(connection.plans)
 
     yield explained
