@@ -179,26 +179,26 @@ def terminal(environment: Environment) -> OnTerminal:
     question `at`. It returns the exit code and the screen."""
 
     def run(*argv: str, answer: str = "", at: str = "") -> tuple[int, str]:
-        ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-        typed = 0 if at else os.write(ours, answer.encode())
+        controller, screen = pty.openpty()
+        fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        typed = 0 if at else os.write(controller, answer.encode())
         environment_of = {**os.environ, "TERM": "xterm"}
         with forking.start(
-            ["booking", *argv], stdin=theirs, stdout=theirs, stderr=theirs, env=environment_of, start_new_session=True
+            ["booking", *argv], stdin=screen, stdout=screen, stderr=screen, env=environment_of, start_new_session=True
         ) as started:
-            os.close(theirs)
+            os.close(screen)
             screen = b""
             while True:
                 try:
-                    chunk = os.read(ours, 65536)
+                    chunk = os.read(controller, 65536)
                 except OSError:  # the last one on the other side has gone
                     break
                 if not chunk:
                     break
                 screen += chunk
                 if answer and not typed and at.encode() in screen:
-                    typed = os.write(ours, answer.encode())
-        os.close(ours)
+                    typed = os.write(controller, answer.encode())
+        os.close(controller)
         return started.returncode, screen.decode().replace("\r\n", "\n")
 
     return run
@@ -238,8 +238,8 @@ def shop(running_service: Service, environment: Environment, tmp_path: Path) -> 
 @pytest.fixture
 def hooks(running_service: Service, environment: Environment, tmp_path: Path) -> Iterator[Hooks]:
     """Return an organization of this test with its webhooks; the environment has its key."""
-    with logged_in(running_service, environment, tmp_path) as made:
-        yield made
+    with logged_in(running_service, environment, tmp_path) as hooks:
+        yield hooks
 
 
 @dataclass
@@ -249,7 +249,7 @@ class Canned:
     base_url: str
     answers: list[tuple[int, bytes]]
     """Status and body; the last one is given again and again."""
-    asked: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+    requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     """Method, path and headers."""
     bodies: list[Any] = field(default_factory=list)
 
@@ -262,7 +262,7 @@ def canned(environment: Environment, tmp_path: Path) -> Iterator[Canned]:
         while call.read():
             line, _, rest = call.receiver.requests[-1].partition(b"\r\n")
             request, (method, path, _) = message_from_bytes(rest), line.decode().split()
-            canned.asked.append((method, path, {name.lower(): text for name, text in request.items()}))
+            canned.requests.append((method, path, {name.lower(): text for name, text in request.items()}))
             sent = request.get_payload(decode=True)
             canned.bodies.append(json.loads(sent) if sent else None)
             status, body = canned.answers.pop(0) if len(canned.answers) > 1 else canned.answers[0]

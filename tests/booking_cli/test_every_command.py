@@ -36,8 +36,8 @@ OF_SANDBOXES = {
 
 
 def _commands() -> list[Words]:
-    found = [leaf.words for leaf in leaves()]
-    return [words for words in found if words not in ENDLESS | OF_CELLS | OF_SANDBOXES]
+    commands = [leaf.words for leaf in leaves()]
+    return [words for words in commands if words not in ENDLESS | OF_CELLS | OF_SANDBOXES]
 
 
 @pytest.fixture
@@ -48,11 +48,11 @@ def it(shop: World, booking: Booking, monkeypatch: pytest.MonkeyPatch, tmp_path:
         isatty = staticmethod(lambda: False)
         readline = staticmethod(lambda: f"{key}\n")
 
-    made = Everything(shop, booking, tmp_path)
+    everything = Everything(shop, booking, tmp_path)
     monkeypatch.setenv("BOOKING_MAIL_DIR", str(tmp_path / "mails"))  # or the doctor tells that mails cannot leave
     monkeypatch.setattr("sys.stdin", Stdin)
     assert booking("login", "--api-key-stdin", "--secret-file", str(tmp_path / "kept")).code == 0
-    return made
+    return everything
 
 
 @pytest.mark.parametrize("words", _commands(), ids=" ".join)
@@ -75,7 +75,7 @@ def _assert_that_the_modes_agree(words: Words, whole: Any, lines: list[Any]) -> 
     assert isinstance(whole, dict)
     if "data" in whole and words != ("api",) and isinstance(whole["data"], list):
         assert {"data", "has_more", "next_cursor"} <= whole.keys()
-        assert all(isinstance(each, dict) for each in lines)
+        assert all(isinstance(entry, dict) for entry in lines)
     else:
         (line,) = lines
         assert line.keys() == whole.keys()
@@ -100,33 +100,33 @@ def test_every_command_that_takes_arguments_is_among_them() -> None:
 
 READS = {
     ("cells", "list"),
-    *{("config", each) for each in ("list", "get")},
-    *{(each, "list") for each in ("experiences", "bookings", "customers", "gift-cards", "events", "webhooks", "orgs")},
-    *{(each, "get") for each in ("experiences", "bookings", "holds", "customers", "gift-cards", "events")},
+    *{("config", name) for name in ("list", "get")},
+    *{(name, "list") for name in ("experiences", "bookings", "customers", "gift-cards", "events", "webhooks", "orgs")},
+    *{(name, "get") for name in ("experiences", "bookings", "holds", "customers", "gift-cards", "events")},
     ("bookings", "quote"),
     *{("checkouts", "get"), ("stripe", "show"), ("stripe", "payments")},
     ("gift-cards", "transactions"),
-    *{("webhooks", each) for each in ("show", "sign", "verify", "trigger")},
-    *{("webhooks", "deliveries", each) for each in ("list", "show")},
-    *{("keys", each) for each in ("list", "show")},
-    *{("mails", each) for each in ("list", "show")},
+    *{("webhooks", name) for name in ("show", "sign", "verify", "trigger")},
+    *{("webhooks", "deliveries", name) for name in ("list", "show")},
+    *{("keys", name) for name in ("list", "show")},
+    *{("mails", name) for name in ("list", "show")},
     *{("customers", "export"), ("audit", "list")},
-    *{("catalog", each) for each in ("export", "validate")},
-    *{("db", each) for each in ("current", "check")},
-    *{("departures", each) for each in ("list", "get", "show", "manifest")},
-    *{("payments", each) for each in ("list", "due")},
-    *{("refunds", each) for each in ("list", "show")},
+    *{("catalog", name) for name in ("export", "validate")},
+    *{("db", name) for name in ("current", "check")},
+    *{("departures", name) for name in ("list", "get", "show", "manifest")},
+    *{("payments", name) for name in ("list", "due")},
+    *{("refunds", name) for name in ("list", "show")},
     ("secrets", "status"),
     *{("events", "tail"), ("orgs", "show"), ("logout",)},
-    *{(each,) for each in ("whoami", "availability", "report", "api", "doctor", "completion", "commands", "help")},
+    *{(name,) for name in ("whoami", "availability", "report", "api", "doctor", "completion", "commands", "help")},
 }
 """Commands without a change that `--fields` could hide; `api` shows any answer, and `logout` has one message."""
 
 
 def _declared(words: Words) -> OutputSpec:
-    leaf = next(each for each in leaves() if each.words == words)
-    found: OutputSpec = getattr(leaf.command.callback, OUTPUT_SPEC, OutputSpec())
-    return found
+    leaf = next(leaf for leaf in leaves() if leaf.words == words)
+    spec: OutputSpec = getattr(leaf.command.callback, OUTPUT_SPEC, OutputSpec())
+    return spec
 
 
 @pytest.mark.parametrize("words", _commands(), ids=" ".join)
@@ -178,9 +178,9 @@ def test_a_wrong_value_is_a_line_and_an_exit_code(
         every = max(1, 2 * len(places)) if shop.database.is_sqlite else 8
         lines += places[number % every :: every]
     wrong = [
-        (argv, done.code, done.err or done.out)
+        (argv, result.code, result.err or result.out)
         for argv in lines
-        if not _is_explained(done := booking("--yes", "-o", "json", *argv))
+        if not _is_explained(result := booking("--yes", "-o", "json", *argv))
     ]
     assert wrong == []
 
@@ -201,11 +201,11 @@ def test_a_command_without_its_arguments_or_with_too_many_is_misused(
     assert (refused.code, refused.out, refused.error["code"]) == (ExitCode.USAGE, "", "usage")
 
 
-def _is_explained(done: Any) -> bool:
+def _is_explained(result: Any) -> bool:
     """Return whether a command succeeded, or explained its refusal in one object without an internal error."""
-    if done.code == ExitCode.OK or done.out:
-        return done.code in set(ExitCode) and "Traceback" not in done.err
-    return done.error["code"] not in ("internal_error", "unreadable_answer") and bool(done.error["message"])
+    if result.code == ExitCode.OK or result.out:
+        return result.code in set(ExitCode) and "Traceback" not in result.err
+    return result.error["code"] not in ("internal_error", "unreadable_answer") and bool(result.error["message"])
 
 
 def _env(**changes: str | None) -> dict[str, str]:
@@ -253,9 +253,9 @@ def test_a_damaged_profile_file_is_one_line(booking: Booking, tmp_path: Path, co
 def test_a_database_whose_name_is_too_long_is_one_line(booking: Booking, environment: Environment) -> None:
     environment("BOOKING_DATABASE_URL", f"sqlite:///{'x' * 5_000}.db")
     for argv in (("orgs", "list"), ("db", "current"), ("db", "upgrade"), ("db", "check")):
-        done = booking(*argv, "-o", "json")
-        assert done.code in (ExitCode.OK, ExitCode.FAILED, ExitCode.USAGE), argv
-        assert "internal_error" not in done.err, argv
+        result = booking(*argv, "-o", "json")
+        assert result.code in (ExitCode.OK, ExitCode.FAILED, ExitCode.USAGE), argv
+        assert "internal_error" not in result.err, argv
 
 
 def test_bytes_that_are_no_utf_8_are_taken_as_they_come(process: Process) -> None:
@@ -296,7 +296,7 @@ def test_a_command_of_a_remedy_is_one_and_has_its_options(command: str) -> None:
     if words[0] not in MODULES:
         assert words[0] in OPERATORS
         return
-    known = found(words)
-    assert known is not None, command
-    options = {name for parameter in known.params for name in parameter.opts}
+    command_of_words = found(words)
+    assert command_of_words is not None, command
+    options = {name for parameter in command_of_words.params for name in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= options

@@ -46,7 +46,7 @@ def test_the_first_five_minutes_work(booking: Booking, environment: Environment,
     page = at_a_shell(f"{day}\n{availability}")
     assert page.startswith('{\n    "data": [\n'), "it is indented"
     departure = next(
-        each for each in json.loads(page)["data"] if each["status"] == "open" and each["seats_available"] >= 4
+        entry for entry in json.loads(page)["data"] if entry["status"] == "open" and entry["seats_available"] >= 4
     )
     tiers = json.loads(at_a_shell(me.replace("/me", f"/experiences/{departure['experience_id']}")))["price_tiers"]
     ids = {"DEPARTURE": departure["id"], "TIER": next(tier["id"] for tier in tiers if tier["seats_per_unit"] == 1)}
@@ -56,8 +56,8 @@ def test_the_first_five_minutes_work(booking: Booking, environment: Environment,
     assert ["idempotent-replayed: true" in text.lower() for text in (head, again)] == [False, True]
     assert same == body
     for command in commands:
-        done = booking(*shlex.split(command)[1:])
-        assert done.code == 0, (command, done.err)
+        result = booking(*shlex.split(command)[1:])
+        assert result.code == 0, (command, result.err)
     ((register,),) = pages.commands("guides/receivers/index.md")
     # The demo may call this machine; the name of the page has no address in a network without DNS.
     local = os.path.expandvars(register).replace("https://shop.example", "http://127.0.0.1:8999")
@@ -68,8 +68,8 @@ def run_pages(booking: Booking, *names: str) -> None:
     """Run every command of the pages."""
     for command in (command for name in names for block in pages.commands(name) for command in block):
         program, *words = shlex.split(command)
-        done = booking(*words)
-        assert (program, done.code) == ("booking", 0), (command, done.err)
+        result = booking(*words)
+        assert (program, result.code) == ("booking", 0), (command, result.err)
 
 
 def test_the_operators_commands_work_on_a_new_database(stored: Booking) -> None:
@@ -88,8 +88,8 @@ def test_the_commands_about_what_guests_see_work(fjord: Booking) -> None:
 def blocks() -> list[list[str]]:
     """Return the commands of each block of the guide, whole lines."""
     part = (ROOT / "docs/guides/merchants/index.md").read_text()
-    found = re.findall(r"```console\n(.*?)```", part, re.DOTALL)
-    return [[line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")] for block in found]
+    texts = re.findall(r"```console\n(.*?)```", part, re.DOTALL)
+    return [[line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")] for block in texts]
 
 
 class Shell:
@@ -110,9 +110,9 @@ class Shell:
             return None
         program, *words = shlex.split(line, comments=True)
         assert program == "booking"
-        done = self.booking(*words)
-        assert done.code == 0, (line, done.err)
-        return done
+        result = self.booking(*words)
+        assert result.code == 0, (line, result.err)
+        return result
 
 
 @pytest.mark.exhaustive
@@ -126,12 +126,12 @@ def test_the_merchants_guide_works_on_what_make_run_serves(
     assert f"database: {tmp_path / '.demo/booking.db'} (SQLite)" in answers[3].err
     for name, value in demo.items():
         environment(name, value)
-    found = booking("availability", "--from", "tomorrow", "-o", "json").json["data"]
-    free = [each for each in found if each["status"] == "open" and each["seats_available"] >= 4]
-    tier = next(each["id"] for each in free[0]["price_tiers"] if each["seats_per_unit"] == 1)
+    entries = booking("availability", "--from", "tomorrow", "-o", "json").json["data"]
+    free = [entry for entry in entries if entry["status"] == "open" and entry["seats_available"] >= 4]
+    tier = next(entry["id"] for entry in free[0]["price_tiers"] if entry["seats_per_unit"] == 1)
     shell.ids = {"DEPARTURE": free[0]["id"], "OTHER": free[1]["id"], "TIER": tier}
     names = {" hold ": "HOLD", " checkout ": "BOOKING", " bookings create ": "INVOICED"}
     for line in (*around, *by_hand):
-        done = shell.run(line)
-        made = dict(pair.split("\t", 1) for pair in done.out.splitlines() if "\t" in pair).get("id", "")
-        shell.ids |= {name: made for command, name in names.items() if command in line}
+        result = shell.run(line)
+        resource_id = dict(pair.split("\t", 1) for pair in result.out.splitlines() if "\t" in pair).get("id", "")
+        shell.ids |= {name: resource_id for command, name in names.items() if command in line}

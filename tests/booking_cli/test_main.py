@@ -29,19 +29,19 @@ COMMANDS = [leaf.words for leaf in LEAVES]
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_every_command_has_help_with_an_example(booking: Booking, words: tuple[str, ...]) -> None:
-    shown = booking(*words, "--help")
-    assert (shown.code, shown.err) == (0, "")
-    assert f"Usage: booking {' '.join(words)}" in shown.out
-    assert re.search(rf"^Examples:\n  booking {' '.join(words)}\b", shown.out, re.MULTILINE)
-    assert shown.out.splitlines()[-1].startswith("Global options: ")
+    result = booking(*words, "--help")
+    assert (result.code, result.err) == (0, "")
+    assert f"Usage: booking {' '.join(words)}" in result.out
+    assert re.search(rf"^Examples:\n  booking {' '.join(words)}\b", result.out, re.MULTILINE)
+    assert result.out.splitlines()[-1].startswith("Global options: ")
 
 
 def test_the_global_options_stand_on_one_page_and_not_on_every_other(booking: Booking) -> None:
     options = booking("help", "options", "-o", "json").json["data"]
     names = {name for row in options for name in re.findall(r"--[a-z-]+", row["option"])}
     assert {"--yes", "--json", "--output", "--profile", "--debug", "--help", "--version"} < names
-    shown = booking("bookings", "create", "--help").out
-    assert not names & set(re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", shown, re.MULTILINE))
+    page = booking("bookings", "create", "--help").out
+    assert not names & set(re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", page, re.MULTILINE))
 
 
 @pytest.mark.parametrize(
@@ -65,28 +65,29 @@ def test_all_that_is_missing_is_named_at_once_with_an_example(booking: Booking, 
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: " ".join(leaf.words))
 def test_an_example_of_each_command_has_every_required_option(leaf: Leaf) -> None:
     example = shlex.split(leaf.command.full_example)
-    required = {each.opts[0] for each in leaf.command.own_params if each.required and each.opts[0].startswith("--")}
+    names = [parameter.opts[0] for parameter in leaf.command.own_params if parameter.required]
+    required = {name for name in names if name.startswith("--")}
     assert required <= set(example)
     assert tuple(example[1 : 1 + len(leaf.words)]) == leaf.words
 
 
 def test_every_command_is_run_by_a_test() -> None:
-    here = Path(__file__).parent
-    files = [*here.rglob("test_*.py"), here.parent / "support" / "serving" / "every_command.py"]
+    folder = Path(__file__).parent
+    files = [*folder.rglob("test_*.py"), folder.parent / "support" / "serving" / "every_command.py"]
     tests = "".join(path.read_text() for path in files)
     for words in COMMANDS:
         assert re.search(r"\(\s*" + ", ".join(f'"{word}"' for word in words), tests), words
 
 
 def test_the_first_page_is_a_map_that_fits_a_screen(booking: Booking, terminal: OnTerminal) -> None:
-    shown = booking("--help").out
+    page = booking("--help").out
     for title, names in SECTIONS.items():
-        assert f"\n{title}:\n" in shown
+        assert f"\n{title}:\n" in page
         for name in names:
-            assert re.search(rf"^  {name} +{re.escape(MODULES[name][1])}$", shown, re.MULTILINE)
-    assert max(map(len, shown.splitlines())) <= 80
-    assert len(shown.splitlines()) <= 50
-    for command in re.findall(r"^  booking ([a-z ]+[a-z])  ", shown, re.MULTILINE):
+            assert re.search(rf"^  {name} +{re.escape(MODULES[name][1])}$", page, re.MULTILINE)
+    assert max(map(len, page.splitlines())) <= 80
+    assert len(page.splitlines()) <= 50
+    for command in re.findall(r"^  booking ([a-z ]+[a-z])  ", page, re.MULTILINE):
         assert booking(*command.split()).code == 0
     assert "\x1b[1mSell\x1b[0m" in terminal("--help")[1]
 
@@ -109,10 +110,10 @@ def test_a_lazy_group_lists_the_first_help_line_of_each_command() -> None:
 def test_no_command_is_left_out_of_the_group_that_loads_it() -> None:
     apps = {module: importlib.import_module(module).app for module, _ in webhooks.MODULES.values()}
     declared = [
-        (module, each.name)
+        (module, command.name)
         for module, app in apps.items()
         if app.registered_callback is None  # with one it is a group, which lists its commands itself
-        for each in app.registered_commands
+        for command in app.registered_commands
     ]
     assert declared == [
         (module, name)
@@ -124,11 +125,11 @@ def test_no_command_is_left_out_of_the_group_that_loads_it() -> None:
 @pytest.mark.parametrize("argv", ["--version", "webhooks --help", "help output", "no-such-command"])
 @pytest.mark.usefixtures("environment")
 def test_what_is_new_is_collected_once_the_command_is_loaded(argv: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
+    flags = []
     monkeypatch.setattr("sys.argv", ["booking", *argv.split()])
-    monkeypatch.setattr(gc, "freeze", lambda: seen.append(gc.isenabled()))
+    monkeypatch.setattr(gc, "freeze", lambda: flags.append(gc.isenabled()))
     main()
-    assert seen == [False]
+    assert flags == [False]
     assert gc.isenabled()
 
 
@@ -158,8 +159,8 @@ def test_the_version_is_the_one_that_is_installed(booking: Booking) -> None:
 
 def test_a_global_option_may_stand_before_or_behind_the_command(fjord: Booking) -> None:
     lines = ("-o json orgs list", "orgs -o json list", "orgs list -o json", "--json orgs list", "orgs list --json")
-    shown = [fjord(*line.split()).json["data"] for line in (*lines, "-o table orgs list -o json")]
-    assert all(each == shown[0] for each in shown)
+    lists = [fjord(*line.split()).json["data"] for line in (*lines, "-o table orgs list -o json")]
+    assert all(entries == lists[0] for entries in lists)
     assert fjord("--fields", "id", "orgs", "list", "--fields", "slug").out == "fjord-tours\n"
 
 
@@ -185,10 +186,10 @@ def test_misuse_exits_2_and_says_what_is_wrong(booking: Booking, argv: str, mess
     refused = [booking("--output=jsonl", *argv.split())]
     if argv != "keys list --org":  # the option after it would be its value
         refused.append(booking(*argv.split(), "-o", "json"))
-    for each in refused:
-        assert (each.refusal, each.error["exit_code"]) == ((ExitCode.USAGE, "usage"), 2)
-        assert message in each.error["message"]
-        assert each.error["hint"].endswith("--help")
+    for result in refused:
+        assert (result.refusal, result.error["exit_code"]) == ((ExitCode.USAGE, "usage"), 2)
+        assert message in result.error["message"]
+        assert result.error["hint"].endswith("--help")
     if argv in ("", "keys"):
         assert plain.err.startswith("Usage: booking")
     else:
@@ -255,7 +256,7 @@ def test_an_operators_command_says_which_database_and_whose_data_it_works_on(fjo
 
 
 @pytest.mark.parametrize(
-    ("url", "shown"),
+    ("url", "location"),
     [
         ("postgresql://nobody:hunter2@db.example:5433/booking", "booking on db.example:5433 (PostgreSQL)"),
         ("postgresql:///booking?host=/run/pg&user=nobody&password=hunter2", "booking on /run/pg (PostgreSQL)"),
@@ -263,18 +264,18 @@ def test_an_operators_command_says_which_database_and_whose_data_it_works_on(fjo
         ("sqlite:////srv/booking.db", "/srv/booking.db (SQLite)"),
     ],
 )
-def test_the_database_is_named_without_a_user_or_a_password(url: str, shown: str) -> None:
-    assert storage.location(Settings(database_url=url)) == shown
+def test_the_database_is_named_without_a_user_or_a_password(url: str, location: str) -> None:
+    assert storage.location(Settings(database_url=url)) == location
 
 
 def test_a_password_in_the_database_url_is_never_shown(booking: Booking, environment: Environment) -> None:
-    for url, shown in (
+    for url, location in (
         ("postgresql://nobody:hunter2@127.0.0.1:1/nothing", "nobody:***@127.0.0.1"),
         ("postgresql://127.0.0.1:1/nothing?user=nobody&password=hunter2", "user=nobody"),
     ):
         environment("BOOKING_DATABASE_URL", url)
         refused = booking("orgs", "list", "-v").err
-        assert (shown in refused, "hunter2" in refused) == (True, False)
+        assert (location in refused, "hunter2" in refused) == (True, False)
 
 
 def test_what_is_unexpected_exits_1_and_shows_a_traceback_only_with_debug(
@@ -322,9 +323,9 @@ def test_a_full_disk_is_one_line(fjord: Booking, new_process: Process, argv: tup
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
 def test_a_stream_that_is_closed_from_the_start_leads_nowhere(fjord: Booking, closed: str) -> None:
     create = shlex.join([*COMMAND, "keys", "create", "--org", "fjord-tours", "--name", "Website"])
-    done = subprocess.run(["/bin/sh", "-c", f"{create} {closed}"], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert ("svc_" in done.stdout) == (closed != ">&-")
+    result = subprocess.run(["/bin/sh", "-c", f"{create} {closed}"], check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert ("svc_" in result.stdout) == (closed != ">&-")
 
 
 @pytest.mark.exhaustive

@@ -30,7 +30,7 @@ def error(code: str, **extra: Any) -> bytes:
 
 
 def page(*ids: str, cursor: str | None = None) -> tuple[int, bytes]:
-    data = [{"id": each} for each in ids]
+    data = [{"id": resource_id} for resource_id in ids]
     return 200, json.dumps({"data": data, "has_more": cursor is not None, "next_cursor": cursor}).encode()
 
 
@@ -49,7 +49,7 @@ def home(canned: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def key_sent(canned: Any) -> str:
-    return str(canned.asked[-1][2]["authorization"].removeprefix("Bearer "))
+    return str(canned.requests[-1][2]["authorization"].removeprefix("Bearer "))
 
 
 # Which key, which address ----------------------------------------------------------------------------------------
@@ -64,9 +64,9 @@ def test_the_environment_wins_over_the_profile_and_says_so(
     booking: Booking, home: Any, environment: Environment
 ) -> None:
     environment("BOOKING_API_KEY", "svc_other_secret")
-    shown = booking("whoami")
+    result = booking("whoami")
     assert key_sent(home) == "svc_other_secret"
-    assert shown.err == "note: BOOKING_API_KEY overrides the key of the profile home\n"
+    assert result.err == "note: BOOKING_API_KEY overrides the key of the profile home\n"
     assert booking("whoami", "-q").err == ""
 
 
@@ -89,7 +89,7 @@ def test_the_error_names_the_profile_and_the_variable_that_contradicts_it(
 ) -> None:
     environment(variable, value)
     refused = booking("whoami", "--profile", "home", "-o", "json")
-    assert (refused.refusal, home.asked) == ((ExitCode.USAGE, "ambiguous_credentials"), [])
+    assert (refused.refusal, home.requests) == ((ExitCode.USAGE, "ambiguous_credentials"), [])
     message = f"--profile home and {variable} contradict each other: each names another {what}."
     assert refused.error["message"] == message
 
@@ -99,8 +99,8 @@ def test_a_variable_that_says_the_same_as_the_profile_is_no_contradiction(
 ) -> None:
     environment("BOOKING_API_KEY", "svc_home_secret")
     environment("BOOKING_BASE_URL", home.base_url + "/")
-    shown = booking("whoami", "--profile", "home")
-    assert (shown.code, shown.err) == (0, "")
+    result = booking("whoami", "--profile", "home")
+    assert (result.code, result.err) == (0, "")
 
 
 def test_the_error_for_an_unknown_profile_lists_the_existing_ones(
@@ -235,7 +235,7 @@ def test_a_list_that_breaks_off_says_where_to_go_on(booking: Booking, canned: An
 def test_a_list_that_leads_nowhere_is_given_up(booking: Booking, canned: Any) -> None:
     canned.answers = [page(cursor="again")]
     assert booking("bookings", "list", "--all").code == ExitCode.SERVER
-    assert len(canned.asked) == 2
+    assert len(canned.requests) == 2
 
 
 def test_an_empty_page_in_the_middle_ends_no_list(booking: Booking, canned: Any) -> None:
@@ -245,9 +245,9 @@ def test_an_empty_page_in_the_middle_ends_no_list(booking: Booking, canned: Any)
 
 def test_verbose_tells_each_attempt_and_no_secret(booking: Booking, canned: Any) -> None:
     canned.answers = [(503, error("service_unavailable")), (200, ME)]
-    shown = booking("whoami", "-v")
-    assert shown.code == 0
-    lines = shown.err.splitlines()
+    result = booking("whoami", "-v")
+    assert result.code == 0
+    lines = result.err.splitlines()
     assert lines[2] == "> GET /api/v1/me"
     assert lines[3].startswith("< 503 in ")
     assert "retrying in 0.0 s" in lines[4]
@@ -261,7 +261,7 @@ CREATE = ("customers", "create", "--email", "ada@example.com", "--name", "Ada")
 
 
 def keys_sent(canned: Any) -> list[str]:
-    return [headers["idempotency-key"] for _, _, headers in canned.asked]
+    return [headers["idempotency-key"] for _, _, headers in canned.requests]
 
 
 def test_attempts_of_one_run_share_a_key_and_runs_do_not(booking: Booking, canned: Any) -> None:
@@ -273,15 +273,15 @@ def test_attempts_of_one_run_share_a_key_and_runs_do_not(booking: Booking, canne
 
 
 def test_a_given_key_is_sent(booking: Booking, canned: Any) -> None:
-    shown = booking(*CREATE, "--idempotency-key", "order-1017", "-v")
+    result = booking(*CREATE, "--idempotency-key", "order-1017", "-v")
     assert keys_sent(canned) == ["order-1017"]
-    assert "idempotency key: order-1017" in shown.err
+    assert "idempotency key: order-1017" in result.err
 
 
 @pytest.mark.parametrize("key", ["short", "x" * 201, "with\nline", "mit-Ümlaut-darin", " order-1017", "order-1017 "])
 def test_a_key_that_the_service_would_refuse_is_not_sent(booking: Booking, canned: Any, key: str) -> None:
     assert booking(*CREATE, "--idempotency-key", key).code == ExitCode.USAGE
-    assert canned.asked == []
+    assert canned.requests == []
 
 
 def test_an_unknown_outcome_is_reported_with_the_key_and_what_to_run(booking: Booking, canned: Any) -> None:

@@ -155,9 +155,9 @@ def test_an_agent_sells_seats_in_one_session(agent: Agent, departure: Departure,
         (experience,) = (await call("find_experiences"))["result"]
         day = departure.starts_at.date().isoformat()
         window = {"date_from": day, "date_to": day, "experience_id": experience["id"], "seats": 2}
-        (found,) = (await call("find_departures", **window))["result"]
-        quoted = (await call("quote", departure_id=found["id"], guests=PARTY))["quote"]
-        hold = await call("hold_seats", departure_id=found["id"], seats=quoted["seats"])
+        (match,) = (await call("find_departures", **window))["result"]
+        quoted = (await call("quote", departure_id=match["id"], guests=PARTY))["quote"]
+        hold = await call("hold_seats", departure_id=match["id"], seats=quoted["seats"])
         booked = {"hold_id": hold["id"], "guests": PARTY, "customer": GUEST, "payment": "external_paid"}
         return quoted, await call("book", **booked)
 
@@ -339,8 +339,8 @@ def test_a_booking_is_moved_and_its_guest_found(
     other = api.add_departure(departure.experience_id, seats=4, starts_at=departure.starts_at + timedelta(days=1))
     moved = agent.result("move_booking", booking_id=booked["id"], departure_id=other.id)
     assert moved["booking"]["departure"]["id"] == other.id
-    (found,) = agent.result("find_bookings", email=GUEST["email"])
-    assert (found["id"], found["departure"]["id"]) == (booked["id"], other.id)
+    (match,) = agent.result("find_bookings", email=GUEST["email"])
+    assert (match["id"], match["departure"]["id"]) == (booked["id"], other.id)
     assert agent.result("get_booking", booking_id=booked["id"])["departure"]["id"] == other.id
     assert agent.questions == []
 
@@ -571,9 +571,9 @@ def inspect(*arguments: str) -> Any:
     options = [word for variable in variables for word in ("-e", variable)]
     command = ["node", _INSPECTOR / "cli.js", "--cli", *options, *COMMAND, "mcp", *arguments]
     # It looks for its package.json from the working directory.
-    done = subprocess.run(command, cwd=_INSPECTOR, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    result = subprocess.run(command, cwd=_INSPECTOR, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 @pytest.mark.exhaustive

@@ -38,7 +38,7 @@ def test_data_are_parameters_of_a_get(booking: Booking, shop: World) -> None:
 def test_every_page_can_be_walked(booking: Booking, shop: World) -> None:
     ids = {shop.experience() for _ in range(5)}
     whole = booking("api", "GET", "experiences?limit=2", "--paginate", "--fields", "id").json
-    assert {each["id"] for each in whole["data"]} == ids
+    assert {entry["id"] for entry in whole["data"]} == ids
     assert (whole["has_more"], whole["next_cursor"]) == (False, None)
     lines = booking("api", "GET", "experiences?limit=2", "--paginate", "-o", "jsonl").out.splitlines()
     assert {json.loads(line)["id"] for line in lines} == ids
@@ -68,22 +68,22 @@ def test_fields_are_text_or_json_and_nest(booking: Booking, canned: Any) -> None
 
 def test_a_header_is_sent(booking: Booking, canned: Any) -> None:
     booking("api", "GET", "me", "-H", "X-Trace: 7")
-    assert canned.asked[-1][2]["x-trace"] == "7"
+    assert canned.requests[-1][2]["x-trace"] == "7"
 
 
 def test_only_what_takes_a_key_gets_one(booking: Booking, canned: Any) -> None:
     posts = [operation for operation in OPERATIONS if operation.method == "POST" and operation.id != "quote_booking"]
     for operation in posts:
         booking("api", "POST", re.sub(r"{\w+}", "one", operation.path))
-    received = [headers for _, _, headers in canned.asked]
+    received = [headers for _, _, headers in canned.requests]
     sent = {operation for operation, headers in zip(posts, received, strict=True) if "idempotency-key" in headers}
     assert sent == taking_a_key().keys()
 
 
 def test_an_answer_without_a_body_writes_nothing(booking: Booking, canned: Any) -> None:
     canned.answers = [(204, b"")]
-    done = booking("api", "DELETE", "webhooks/one")
-    assert (done.code, done.out, done.err) == (0, "", "Done; the response is empty.\n")
+    result = booking("api", "DELETE", "webhooks/one")
+    assert (result.code, result.out, result.err) == (0, "", "Done; the response is empty.\n")
 
 
 def test_a_list_at_the_top_is_json_too(booking: Booking, canned: Any) -> None:
@@ -108,7 +108,7 @@ def test_a_list_at_the_top_is_json_too(booking: Booking, canned: Any) -> None:
 def test_what_makes_no_sense_is_not_sent(booking: Booking, canned: Any, argv: tuple[str, ...]) -> None:
     refused = booking("api", *argv, "-o", "json")
     assert (refused.code, refused.error["exit_code"]) == (2, 2)
-    assert canned.asked == []
+    assert canned.requests == []
 
 
 def test_stdin_cannot_be_the_key_and_the_body(booking: Booking, canned: Any) -> None:

@@ -74,13 +74,13 @@ def test_a_command_has_one_entry_with_ids_and_nothing_that_was_entered(
     }
     argv = (*HOW.get(words, lambda _: ())(it), *also.get(action, ()))
     before = last(booking, action)
-    done = booking(*words, *argv, "--yes", "-o", "json")
-    assert done.code == 0, done.err
+    result = booking(*words, *argv, "--yes", "-o", "json")
+    assert result.code == 0, result.err
     entry, *others = last(booking, action)
     assert others == before[: len(others)]
     assert (entry["action"], entry["actor"]) == (action, operator())
     if action not in OF_ALL:
-        assert entry["organization"] == (done.json["slug"] if action == "orgs.create" else it.slug)
+        assert entry["organization"] == (result.json["slug"] if action == "orgs.create" else it.slug)
         assert entry["objects"] or action == "catalog.import"
     typed = {text for text in argv if not (text.startswith("--") or is_id(text) or text == it.slug or len(text) < 3)}
     written = json.dumps([entry["objects"], entry["summary"]])
@@ -122,8 +122,8 @@ def entries(booking: Booking, *argv: str) -> list[dict[str, Any]]:
 
 def test_a_list_is_filtered_by_organization_time_and_action(fjord: Booking) -> None:
     assert fjord("orgs", "set", "fjord-tours", "name=New").code == 0
-    assert [each["action"] for each in entries(fjord, "--action", "orgs")] == ["orgs.set", "orgs.create"]
-    assert [each["action"] for each in entries(fjord, *ORG, "--action", "orgs.set", "--since", "1d")] == ["orgs.set"]
+    assert [entry["action"] for entry in entries(fjord, "--action", "orgs")] == ["orgs.set", "orgs.create"]
+    assert [entry["action"] for entry in entries(fjord, *ORG, "--action", "orgs.set", "--since", "1d")] == ["orgs.set"]
     assert entries(fjord, "--since", "2090-01-01T00:00:00Z") == []
 
 

@@ -71,7 +71,7 @@ def test_a_backup_restores_into_an_empty_database_and_the_doctor_finds_nothing(
         "secret_key_id": SecretKeys(SECRET).first_id,
     }
     assert file.stat().st_mode & 0o777 == 0o600
-    assert [each.name for each in file.parent.glob(".*")] == []
+    assert [entry.name for entry in file.parent.glob(".*")] == []
     url = empty()
     restored = booking("restore", str(file), "--json")
     assert (restored.code, restored.json["findings"]) == (0, [])
@@ -79,7 +79,7 @@ def test_a_backup_restores_into_an_empty_database_and_the_doctor_finds_nothing(
     assert (count(url), count(url, "webhook_secrets")) == (1, 1)
     assert booking("doctor").code == 0
     entries = booking("audit", "list", "--json").json["data"]
-    assert [(each["action"], each["actor"]) for each in entries] == [("restore", operator())]
+    assert [(entry["action"], entry["actor"]) for entry in entries] == [("restore", operator())]
 
 
 def test_an_existing_file_is_replaced_only_by_force(sold: World, booking: Booking, file: Path) -> None:
@@ -132,8 +132,8 @@ def test_a_backup_under_load_restores_every_earlier_booking(
             restored = booking("restore", str(file), "--json")
             assert (restored.code, restored.json["findings"]) == (0, [])
             with databases.connect(url) as connection:
-                found = {key for (key,) in connection.execute("SELECT key FROM idempotency").fetchall()}
-            assert set(before) <= found
+                restored = {key for (key,) in connection.execute("SELECT key FROM idempotency").fetchall()}
+            assert set(before) <= restored
             if databases.is_sqlite(url):
                 Path(url.removeprefix("sqlite:///")).unlink()
 
@@ -225,7 +225,7 @@ def test_an_interrupted_backup_leaves_no_file(
 ) -> None:
     monkeypatch.setattr("booking_core.upkeep.backups.service._checked", interrupt)
     assert booking("backup", str(file)).code == 130
-    assert [each.name for each in file.parent.iterdir() if "backup" in each.name] == []
+    assert [entry.name for entry in file.parent.iterdir() if "backup" in entry.name] == []
 
 
 def test_an_interrupted_restoration_changes_nothing(

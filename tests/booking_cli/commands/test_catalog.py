@@ -70,28 +70,28 @@ def test_a_catalogue_is_judged_before_its_transaction_begins(
     """PostgreSQL ends a transaction that is idle for long, and a large catalogue takes long."""
     order: list[str] = []
     begin, judge = Database._transaction, rules.plan
-    monkeypatch.setattr(Database, "_transaction", lambda *given: (order.append("begin"), begin(*given))[1])
-    monkeypatch.setattr(rules, "plan", lambda *given: (order.append("judge"), judge(*given))[1])
+    monkeypatch.setattr(Database, "_transaction", lambda *arguments: (order.append("begin"), begin(*arguments))[1])
+    monkeypatch.setattr(rules, "plan", lambda *arguments: (order.append("judge"), judge(*arguments))[1])
     assert fjord_on_both("catalog", "import", *ORG, file(CATALOGUE)).code == 0
     assert order[0] == "judge"
     assert set(order[1:]) == {"begin"}
 
 
 def test_a_dry_run_writes_nothing(fjord_on_both: Booking, file: Callable[[Any], str]) -> None:
-    shown = fjord_on_both("catalog", "import", *ORG, file(CATALOGUE), "--dry-run", "-o", "json").json
-    assert (shown["dry_run"], shown["experiences"]) == (True, counts(1, 0))
+    summary = fjord_on_both("catalog", "import", *ORG, file(CATALOGUE), "--dry-run", "-o", "json").json
+    assert (summary["dry_run"], summary["experiences"]) == (True, counts(1, 0))
     assert fjord_on_both("catalog", "export", *ORG).json["experiences"] == []
 
 
 def test_an_import_in_a_pipe_is_a_line_for_each_kind(fjord: Booking, file: Callable[[Any], str]) -> None:
-    shown = fjord("catalog", "import", *ORG, file(CATALOGUE))
-    assert shown.out.splitlines()[0] == "experiences\t1\t0\t0"
+    result = fjord("catalog", "import", *ORG, file(CATALOGUE))
+    assert result.out.splitlines()[0] == "experiences\t1\t0\t0"
 
 
 def test_starts_near_a_clock_change_are_reported(fjord: Booking, file: Callable[[Any], str]) -> None:
     odd = KAYAK | {"departures": [{"starts_at": "2027-03-28T02:30:00", "seats_total": 1}]}
-    shown = fjord("catalog", "import", *ORG, file({"experiences": [odd]}))
-    assert "note: /experiences/0/departures/0" in shown.err
+    result = fjord("catalog", "import", *ORG, file({"experiences": [odd]}))
+    assert "note: /experiences/0/departures/0" in result.err
     again = fjord("catalog", "import", *ORG, file({"experiences": [odd]}), "-o", "json").json
     assert again["notes"][0]["pointer"].startswith("/experiences/0/departures/0")
 
@@ -110,9 +110,9 @@ def test_a_bad_catalogue_writes_nothing_and_names_every_problem(
 
 
 def test_validate_needs_no_database(booking: Booking, file: Callable[[Any], str], tmp_path: Path) -> None:
-    shown = booking("catalog", "validate", file(CATALOGUE), "-o", "json")
-    assert shown.code == 0
-    assert shown.json == {"valid": True, "notes": []} | dict.fromkeys(KINDS, 1)
+    result = booking("catalog", "validate", file(CATALOGUE), "-o", "json")
+    assert result.code == 0
+    assert result.json == {"valid": True, "notes": []} | dict.fromkeys(KINDS, 1)
     refused = booking("catalog", "validate", file(BAD), "-o", "json")
     assert refused.code == 8
     count = len(refused.error["details"])
@@ -234,10 +234,10 @@ def interrupt(patched: pytest.MonkeyPatch, transaction: int) -> None:
     """Send SIGINT to this process in the middle of that transaction of an import."""
     write, transactions = service._write_departures, count(1)
 
-    def interrupted(*given: Any) -> Any:
+    def interrupted(*arguments: Any) -> Any:
         if next(transactions) == transaction:
             os.kill(os.getpid(), signal.SIGINT)
-        return write(*given)
+        return write(*arguments)
 
     patched.setattr(service, "_write_departures", interrupted)
 
@@ -263,12 +263,12 @@ def test_the_same_import_completes_an_interrupted_one(
         f"Imported: 1 of 1 experiences, {there} of {LARGE} departures, 0 of 1 gift cards, 0 of 1 customers. The rest"
         " was not imported."
     )
-    said = counted if there else "Nothing was imported."
-    assert stopped.err.splitlines() == [f"error: Interrupted. {said}", f"hint: {AGAIN}"]
+    message = counted if there else "Nothing was imported."
+    assert stopped.err.splitlines() == [f"error: Interrupted. {message}", f"hint: {AGAIN}"]
     again = fjord_on_both(*command, "-o", "json").json
     assert (again["departures"], again["gift_cards"]) == (counts(LARGE - there, there), counts(1, 0))
-    found = fjord_on_both("doctor", "-o", "json").json["data"]
-    assert [each for each in found if each["kind"] == "broken"] == []
+    findings = fjord_on_both("doctor", "-o", "json").json["data"]
+    assert [finding for finding in findings if finding["kind"] == "broken"] == []
 
 
 def test_an_import_that_is_interrupted_while_it_is_checked_imported_nothing(
@@ -276,9 +276,9 @@ def test_an_import_that_is_interrupted_while_it_is_checked_imported_nothing(
 ) -> None:
     validate = transfer.validate
 
-    def interrupted(*given: Any, **named: Any) -> Any:
+    def interrupted(*arguments: Any, **keywords: Any) -> Any:
         os.kill(os.getpid(), signal.SIGINT)
-        return validate(*given, **named)
+        return validate(*arguments, **keywords)
 
     monkeypatch.setattr(transfer, "validate", interrupted)
     refused = fjord_on_both("catalog", "import", *ORG, file(CATALOGUE))
@@ -335,8 +335,8 @@ def test_an_id_that_two_organizations_share_is_ambiguous(fjord_on_both: Booking,
         assert booking("catalog", "import", "--org", slug, "--other-currency", file(shared)).code == 0
 
     def kept(slug: str) -> tuple[str, bool]:
-        found = booking("catalog", "export", "--org", slug).json
-        return found["customers"][0]["name"], found["gift_cards"][0]["is_active"]
+        catalogue = booking("catalog", "export", "--org", slug).json
+        return catalogue["customers"][0]["name"], catalogue["gift_cards"][0]["is_active"]
 
     for command in (("gift-cards", "deactivate", card), ("customers", "update", guest, "--name", "Eve")):
         refused = booking(*command, "-o", "json")
@@ -373,16 +373,16 @@ def sold(fjord_on_both: Booking, file: Callable[[Any], str]) -> Booking:
 
 
 def statuses(booking: Booking) -> list[str]:
-    return [each["status"] for each in booking("bookings", "list", *ORG, "-o", "json").json["data"]]
+    return [entry["status"] for entry in booking("bookings", "list", *ORG, "-o", "json").json["data"]]
 
 
 def test_a_catalogue_that_cancels_a_departure_with_bookings_says_so(sold: Booking, booking: Booking) -> None:
     tried = sold("--dry-run")
     assert "Fjord kayak, 2999-12-24 10:00 would be cancelled, and has 2 bookings." in tried.err
-    done = sold()
-    assert "Fjord kayak, 2999-12-24 10:00 is cancelled, and has 2 bookings." in done.err
-    assert "1780.00 NOK" in done.err
-    assert TO_CANCEL in done.err.splitlines()
+    result = sold()
+    assert "Fjord kayak, 2999-12-24 10:00 is cancelled, and has 2 bookings." in result.err
+    assert "1780.00 NOK" in result.err
+    assert TO_CANCEL in result.err.splitlines()
     (departure,) = sold("-o", "json").json["cancelled_departures"]  # also when nothing changes any more
     assert (departure["id"], departure["bookings"], departure["bookings_cancelled"]) == (DEPARTURE, 2, 0)
     assert statuses(booking) == ["confirmed", "confirmed"]
@@ -395,13 +395,13 @@ def test_its_bookings_are_cancelled_with_it_where_that_is_asked_for(sold: Bookin
     tried = sold("--cancel-bookings", "--dry-run", "-o", "json").json
     assert tried["cancelled_departures"][0]["refunds"] == [{"amount_minor": 2 * 89000, "currency": "NOK"}]
     assert statuses(booking) == ["confirmed", "confirmed"]
-    done = sold("--cancel-bookings", "-o", "json").json
-    (departure,) = done["cancelled_departures"]
+    summary = sold("--cancel-bookings", "-o", "json").json
+    (departure,) = summary["cancelled_departures"]
     assert (departure["bookings"], departure["bookings_cancelled"]) == (2, 2)
     assert departure["refunds"] == tried["cancelled_departures"][0]["refunds"]
     assert statuses(booking) == ["cancelled", "cancelled"]
-    found = booking("doctor", "-o", "json").json["data"]
-    assert [each for each in found if each["kind"] == "broken"] == []
+    findings = booking("doctor", "-o", "json").json["data"]
+    assert [finding for finding in findings if finding["kind"] == "broken"] == []
 
 
 def test_bookings_that_an_import_left_are_cancelled_by_the_next_one(sold: Booking, booking: Booking) -> None:

@@ -32,20 +32,20 @@ def test_a_cell_is_created_listed_and_used(celled: Booking, environment: Environ
     environment("BOOKING_CELLS", "c2")
     assert celled(*CREATE, "fjord", "--cell", "c2").code == 0
     assert celled(*CREATE, "ridge").code == 0
-    taken = celled(*CREATE, "fjord", "--json")
-    assert taken.error["code"] == "slug_taken"
+    refused = celled(*CREATE, "fjord", "--json")
+    assert refused.error["code"] == "slug_taken"
     assert celled(*CREATE, "other", "--cell", "zz", "--json").error["code"] == "bad_cell"
     listed = celled("orgs", "list", "--json").json["data"]
-    assert [(each["slug"], each["cell"]) for each in listed] == [("ridge", "first"), ("fjord", "c2")]
+    assert [(entry["slug"], entry["cell"]) for entry in listed] == [("ridge", "first"), ("fjord", "c2")]
 
     upgraded = celled("db", "upgrade", "--json").json["data"]
-    assert {each["cell"]: each["revision"] for each in upgraded} == dict.fromkeys(("first", "c2"), revisions.head())
+    assert {entry["cell"]: entry["revision"] for entry in upgraded} == dict.fromkeys(("first", "c2"), revisions.head())
     assert celled("keys", "create", "--org", "fjord", "--name", "web", "--json").code == 6
     environment("BOOKING_CELL", "c2")
-    made = celled("keys", "create", "--org", "fjord", "--name", "web", "--json").json["key"]
-    assert tokens.cell_of_api_key(made) == "c2"
+    key = celled("keys", "create", "--org", "fjord", "--name", "web", "--json").json["key"]
+    assert tokens.cell_of_api_key(key) == "c2"
     entries = celled("audit", "list", "--json").json["data"]
-    assert [each["action"] for each in entries] == ["keys.create", "orgs.create", "cells.create"]
+    assert [entry["action"] for entry in entries] == ["keys.create", "orgs.create", "cells.create"]
 
 
 def test_an_unavailable_cell_is_a_finding_and_others_are_upgraded(celled: Booking) -> None:
@@ -54,8 +54,8 @@ def test_an_unavailable_cell_is_a_finding_and_others_are_upgraded(celled: Bookin
     assert (upgraded.code != 0, "cell aw" in upgraded.err) == (True, True)
     examined = celled("doctor", "--json")
     assert examined.code == 1
-    assert [each["subject"] for each in examined.json["data"] if each["kind"] == "broken"] == ["cell aw"]
+    assert [finding["subject"] for finding in examined.json["data"] if finding["kind"] == "broken"] == ["cell aw"]
 
 
 def states(booking: Booking) -> dict[str, str]:
-    return {each["name"]: each["state"] for each in booking("cells", "list", "--json").json["data"]}
+    return {cell["name"]: cell["state"] for cell in booking("cells", "list", "--json").json["data"]}

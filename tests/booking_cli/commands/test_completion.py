@@ -81,5 +81,5 @@ def test_bash_completes(booking: Booking) -> None:
     script = booking("completion", "bash").out
     words = 'COMP_WORDS=(booking keys ro); COMP_CWORD=2; _booking_completion booking; echo "${COMPREPLY[@]}"'
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-c", script + words], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == "rotate\n"
+    result = subprocess.run(["bash", "-c", script + words], env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout == "rotate\n"

@@ -33,8 +33,8 @@ def test_a_customer_is_exported_as_json_without_an_option(ada: Booking) -> None:
 
 
 def test_a_dry_run_of_an_anonymization_changes_nothing(ada: Booking) -> None:
-    shown = ada("customers", "anonymize", ID, "--dry-run", "-o", "json")
-    assert (shown.code, shown.json["status"], shown.json["dry_run"]) == (0, "not_requested", True)
+    result = ada("customers", "anonymize", ID, "--dry-run", "-o", "json")
+    assert (result.code, result.json["status"], result.json["dry_run"]) == (0, "not_requested", True)
     assert stored() == ("Ada", 1)
 
 

@@ -46,8 +46,8 @@ def test_the_refusal_of_a_database_not_in_utf8_shows_the_command(
 
 
 def test_current_tells_of_an_absent_database_without_making_it(sqlite_file: Path, booking: Booking) -> None:
-    shown = booking("db", "current", "--json")
-    assert (shown.code, shown.json) == (0, {"revision": None, "head": revisions.head(), "is_head": False})
+    result = booking("db", "current", "--json")
+    assert (result.code, result.json) == (0, {"revision": None, "head": revisions.head(), "is_head": False})
     assert not sqlite_file.exists()
 
 
@@ -102,8 +102,8 @@ def test_what_is_past_its_retention_is_counted_and_then_deleted(
     fill(fresh_database_url, tables.idempotency, [answer | {"key": f"old-{n}", "created_at": 0} for n in range(3)])
     tried = fjord_on_both("db", "purge", "--dry-run", "-o", "json").json
     assert (tried["stored_answers"], tried["total"], tried["dry_run"]) == (3, 3, True)
-    done = fjord_on_both("db", "purge", "-o", "json").json
-    assert done == tried | {"dry_run": False}
+    counts = fjord_on_both("db", "purge", "-o", "json").json
+    assert counts == tried | {"dry_run": False}
     assert fjord_on_both("db", "purge", "-o", "json").json["total"] == 0
     assert "Nothing was deleted" in fjord_on_both("db", "purge", "--dry-run").err
 
@@ -137,8 +137,8 @@ def test_a_process_waits_for_a_server_that_takes_no_connections_yet(
             waiting = [httpx.get(f"http://127.0.0.1:{port}/{path}").status_code for path in ("healthz", "readyz")]
             assert waiting == [200, 503]
         server.is_over.set()
-        said = read_until(running.stdout, "the worker runs", "startup complete")
-        assert SAYS not in "".join(said)
+        lines = read_until(running.stdout, "the worker runs", "startup complete")
+        assert SAYS not in "".join(lines)
         assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
         running.terminate()
         running.communicate(timeout=50)
@@ -166,9 +166,9 @@ def test_what_is_wrong_for_good_ends_at_once(
         environment("BOOKING_SECRET_KEY", SECRET)
         environment("BOOKING_DATABASE_URL", server.url)
         ended = process(command, stderr=subprocess.STDOUT)
-        said, _ = ended.communicate(timeout=50)
+        output, _ = ended.communicate(timeout=50)
     assert ended.returncode == 10
-    assert SAYS not in said
+    assert SAYS not in output
 
 
 @pytest.mark.parametrize("argv", [("serve", "--port", "0"), ("worker",)], ids=["serve", "worker"])

@@ -41,12 +41,12 @@ def test_a_day_is_listed_with_its_seats_and_bookings(staff: Booking, ops: Operat
     ops.check_out(departure, 3)
     ops.cancel(ops.book(departure)["id"])
     days = ("--date", day_of(ops.world.clock() + DAY), "--to", day_of(ops.world.clock() + 3 * DAY))
-    (found,) = staff("departures", "list", "--org", "fjord-tours", *days).json["data"]
-    assert found["id"] == departure
-    assert (found["seats_sold"], found["seats_total"], found["seats_available"]) == (5, 50, 45)
-    assert found["bookings"] == {"pending": 1, "confirmed": 1, "cancelled": 1}
-    assert found["experience"]["title"] == "Fjord kayak"
-    assert staff("departures", "show", departure).json == found
+    (entry,) = staff("departures", "list", "--org", "fjord-tours", *days).json["data"]
+    assert entry["id"] == departure
+    assert (entry["seats_sold"], entry["seats_total"], entry["seats_available"]) == (5, 50, 45)
+    assert entry["bookings"] == {"pending": 1, "confirmed": 1, "cancelled": 1}
+    assert entry["experience"]["title"] == "Fjord kayak"
+    assert staff("departures", "show", departure).json == entry
     assert staff("departures", "list", "--org", "fjord-tours").json["data"] == []
     reversed_days = ("--date", "2027-01-02", "--to", "2027-01-01")
     assert staff("departures", "list", "--org", "fjord-tours", *reversed_days).code == ExitCode.INVALID
@@ -91,15 +91,15 @@ def test_fewer_seats_than_are_sold_are_refused_unless_forced(staff: Booking, ops
 
 def sold(ops: Operations, departure: str, count: int) -> list[str]:
     """Create bookings, some of them paid by card, and return them."""
-    made = []
+    booking_ids = []
     for number in range(count):
         email = f"guest{number}@example.com"
         if number % 2:
-            made.append(ops.book(departure, email=email, payment=PaymentMode.PAY_ON_SITE)["id"])
+            booking_ids.append(ops.book(departure, email=email, payment=PaymentMode.PAY_ON_SITE)["id"])
         else:
-            made.append(ops.check_out(departure, email=email)["id"])
-            ops.pay(made[-1], f"pi_{number}")
-    return made
+            booking_ids.append(ops.check_out(departure, email=email)["id"])
+            ops.pay(booking_ids[-1], f"pi_{number}")
+    return booking_ids
 
 
 def check_all_cancelled_once(world: World, departure: str, booking_ids: list[str], reason: str = "admin") -> None:
@@ -107,16 +107,16 @@ def check_all_cancelled_once(world: World, departure: str, booking_ids: list[str
     row = world.row(tables.departures, departure)
     assert (row["status"], row["seats_taken"], row["cancelling"]) == ("cancelled", 0, None)
     rows = world.rows(tables.bookings)
-    assert {each["id"] for each in rows} == set(booking_ids)
-    assert {(each["status"], each["cancel_reason"]) for each in rows} == {("cancelled", reason)}
-    cancelled = [each["resource_id"] for each in world.rows(tables.events) if each["type"] == "booking.cancelled"]
+    assert {row["id"] for row in rows} == set(booking_ids)
+    assert {(row["status"], row["cancel_reason"]) for row in rows} == {("cancelled", reason)}
+    cancelled = [event["resource_id"] for event in world.rows(tables.events) if event["type"] == "booking.cancelled"]
     assert Counter(cancelled) == Counter(booking_ids)
-    mails = [each for each in world.rows(tables.effects) if each["kind"] == "booking_cancellation_mail"]
-    assert Counter(each["subject_id"] for each in mails) == Counter(booking_ids)
-    paid = [each["id"] for each in rows if each["payment_source"] == "stripe"]
+    mails = [mail for mail in world.rows(tables.effects) if mail["kind"] == "booking_cancellation_mail"]
+    assert Counter(mail["subject_id"] for mail in mails) == Counter(booking_ids)
+    paid = [row["id"] for row in rows if row["payment_source"] == "stripe"]
     refunds = world.rows(tables.refunds)
-    assert Counter(each["booking_id"] for each in refunds) == Counter(paid)
-    assert {each["amount_minor"] for each in refunds} == {89000}
+    assert Counter(refund["booking_id"] for refund in refunds) == Counter(paid)
+    assert {refund["amount_minor"] for refund in refunds} == {89000}
     assert world.examine() == []
 
 
@@ -124,13 +124,13 @@ def test_a_departure_is_cancelled_with_its_bookings_and_the_money_is_reported(
     staff: Booking, ops: Operations, departure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cancel_batches, "BATCH", 2)
-    made = sold(ops, departure, 5)
-    done = staff("departures", "cancel", departure, "--yes").json
-    check_all_cancelled_once(ops.world, departure, made)
-    assert [each["booking_number"] for each in done["data"]] == [1, 2, 3, 4, 5]
-    assert [each["refund"] and each["refund"]["state"] for each in done["data"]] == ["queued", None] * 2 + ["queued"]
-    assert done["refunds"] == [{"amount_minor": 3 * 89000, "currency": "NOK"}]
-    assert (done["departure"]["status"], done["departure"]["bookings"]["cancelled"]) == ("cancelled", 5)
+    booking_ids = sold(ops, departure, 5)
+    report = staff("departures", "cancel", departure, "--yes").json
+    check_all_cancelled_once(ops.world, departure, booking_ids)
+    assert [entry["booking_number"] for entry in report["data"]] == [1, 2, 3, 4, 5]
+    assert [row["refund"] and row["refund"]["state"] for row in report["data"]] == ["queued", None] * 2 + ["queued"]
+    assert report["refunds"] == [{"amount_minor": 3 * 89000, "currency": "NOK"}]
+    assert (report["departure"]["status"], report["departure"]["bookings"]["cancelled"]) == ("cancelled", 5)
     with nothing_changes(ops.world, leaving_out={"audit"}):
         again = staff("departures", "cancel", departure, "--yes")
     assert (again.code, again.json["data"]) == (ExitCode.OK, [])
@@ -141,12 +141,12 @@ def test_a_dry_run_lists_bookings_with_their_refunds_and_changes_nothing(
 ) -> None:
     sold(ops, departure, 3)
     with nothing_changes(ops.world):
-        shown = staff("departures", "cancel", departure, "--dry-run").json
-    assert [each["status"] for each in shown["data"]] == ["confirmed"] * 3
-    assert shown["refunds"] == [{"amount_minor": 2 * 89000, "currency": "NOK"}]
-    assert (shown["dry_run"], shown["departure"]["status"]) == (True, "open")
-    done = staff("departures", "cancel", departure, "--yes").json
-    assert done["refunds"] == shown["refunds"]
+        preview = staff("departures", "cancel", departure, "--dry-run").json
+    assert [entry["status"] for entry in preview["data"]] == ["confirmed"] * 3
+    assert preview["refunds"] == [{"amount_minor": 2 * 89000, "currency": "NOK"}]
+    assert (preview["dry_run"], preview["departure"]["status"]) == (True, "open")
+    report = staff("departures", "cancel", departure, "--yes").json
+    assert report["refunds"] == preview["refunds"]
 
 
 def test_an_interruption_reports_its_progress_and_the_same_command_completes_it(
@@ -195,10 +195,10 @@ def full(ops: Operations, departure: str) -> str:
 
 
 def test_the_manifest_tells_who_comes(staff: Booking, full: str) -> None:
-    shown = staff("departures", "manifest", full).json
-    assert [each["customer"]["name"] for each in shown["data"]] == ["Ada", "Bob", GRACE]
-    assert [each["unpaid"]["amount_minor"] for each in shown["data"]] == [89000, 0, 2 * 89000 + 2 * 15000]
-    assert shown["totals"] == {
+    manifest = staff("departures", "manifest", full).json
+    assert [entry["customer"]["name"] for entry in manifest["data"]] == ["Ada", "Bob", GRACE]
+    assert [entry["unpaid"]["amount_minor"] for entry in manifest["data"]] == [89000, 0, 2 * 89000 + 2 * 15000]
+    assert manifest["totals"] == {
         "bookings": 3,
         "checked_in": 0,
         "no_shows": 0,
@@ -206,7 +206,7 @@ def test_the_manifest_tells_who_comes(staff: Booking, full: str) -> None:
         "add_ons": {"Dry suit": 2},
         "unpaid": [{"amount_minor": 3 * 89000 + 2 * 15000, "currency": "NOK"}],
     }
-    assert shown["departure"]["id"] == full
+    assert manifest["departure"]["id"] == full
 
 
 def test_a_program_gets_a_line_for_each_booking(stored_on_both: Booking, full: str) -> None:
@@ -259,15 +259,15 @@ def test_a_text_that_begins_as_a_formula_is_a_text_in_csv(beginning: str) -> Non
 
 
 def test_staff_checks_in_by_number_in_the_database(staff: Booking, full: str) -> None:
-    here = staff("bookings", "check-in", "4", "--org", "fjord-tours").json
-    assert here["checked_in_at"] == here["updated_at"]
-    gone = staff("bookings", "no-show", "4", "--org", "fjord-tours").json
-    assert (gone["checked_in_at"], bool(gone["no_show_at"])) == (None, True)
+    present = staff("bookings", "check-in", "4", "--org", "fjord-tours").json
+    assert present["checked_in_at"] == present["updated_at"]
+    absent = staff("bookings", "no-show", "4", "--org", "fjord-tours").json
+    assert (absent["checked_in_at"], bool(absent["no_show_at"])) == (None, True)
     assert staff("departures", "manifest", full).json["totals"]["no_shows"] == 1
     assert staff("bookings", "no-show", "4", "--org", "fjord-tours", "--undo").json["no_show_at"] is None
     assert staff("bookings", "check-in", "2", "--org", "fjord-tours").error["code"] == "conflict"  # pending
     entries = staff("audit", "list", "--org", "fjord-tours").json["data"]
-    assert [each["action"] for each in entries[:2]] == ["bookings.no-show", "bookings.no-show"]
+    assert [entry["action"] for entry in entries[:2]] == ["bookings.no-show", "bookings.no-show"]
 
 
 def test_an_empty_departure_says_so(stored_on_both: Booking, departure: str) -> None:

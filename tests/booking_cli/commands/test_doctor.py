@@ -165,9 +165,9 @@ WAITING = Finding(
 )
 
 
-def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int, *found: Finding) -> str:
+def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int, *findings: Finding) -> str:
     monkeypatch.setenv("COLUMNS", str(width))
-    doctor.write_findings(Renderer(output="table"), found)
+    doctor.write_findings(Renderer(output="table"), findings)
     return capsys.readouterr().out
 
 

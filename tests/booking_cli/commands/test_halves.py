@@ -66,8 +66,8 @@ def test_without_a_key_a_configured_database_is_used(
 ) -> None:
     monkeypatch.delenv("BOOKING_API_KEY")
     booked = Operations(shop).book(shop.departure(shop.experience()))
-    done = booking(*of(command, booked["id"]))
-    assert (done.code, is_in_the_database(done.err)) == (ExitCode.OK, True), done.err
+    result = booking(*of(command, booked["id"]))
+    assert (result.code, is_in_the_database(result.err)) == (ExitCode.OK, True), result.err
     refused = booking(*of(command, number, "-o", "json"))
     assert (refused.code, refused.error["hint"]) == (ExitCode.USAGE, "pass --org, or the booking's id")
 
@@ -90,10 +90,10 @@ def test_an_overridden_profile_is_noted_once(booking: Booking, shop: World, numb
 def test_a_hold_is_made_and_released_by_either_half(booking: Booking, shop: World) -> None:
     departure = shop.departure(shop.experience())
     for org in ((), ("--org", shop.organization.slug)):
-        held = booking("holds", "create", "--departure", departure, "--guest", "adult=2", *org, "-o", "json").json
-        assert (held["status"], held["seats"], held["totals"]["total"]["currency"]) == ("live", 2, "NOK")
-        released = booking("holds", "delete", held["id"], *org, "-o", "json").json
-        assert released == held | {"status": "released"}
+        hold = booking("holds", "create", "--departure", departure, "--guest", "adult=2", *org, "-o", "json").json
+        assert (hold["status"], hold["seats"], hold["totals"]["total"]["currency"]) == ("live", 2, "NOK")
+        released = booking("holds", "delete", hold["id"], *org, "-o", "json").json
+        assert released == hold | {"status": "released"}
     late = booking("holds", "create", "--departure", departure, "--seats", "1", "--for", "24h")
     assert late.code == ExitCode.USAGE
     held_for_a_day = booking("holds", "create", "--departure", departure, "--seats", "1", "--for", "24h", *org)
@@ -102,9 +102,9 @@ def test_a_hold_is_made_and_released_by_either_half(booking: Booking, shop: Worl
 
 def test_the_storefront_uses_the_database_also_with_a_key(booking: Booking, shop: World) -> None:
     departure = shop.departure(shop.experience())
-    held = booking("storefront", "hold", "--org", shop.organization.slug, "--departure", departure, "--seats", "1")
-    assert (held.code, is_in_the_database(held.err)) == (ExitCode.OK, True), held.err
-    released = booking("storefront", "release", held.out.split("\t")[1].split("\n")[0])
+    hold = booking("storefront", "hold", "--org", shop.organization.slug, "--departure", departure, "--seats", "1")
+    assert (hold.code, is_in_the_database(hold.err)) == (ExitCode.OK, True), hold.err
+    released = booking("storefront", "release", hold.out.split("\t")[1].split("\n")[0])
     assert (released.code, is_in_the_database(released.err)) == (ExitCode.OK, True), released.err
 
 

@@ -25,30 +25,30 @@ class Ring(KeyringBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        self.kept: dict[tuple[str, str], str] = {}
+        self.passwords: dict[tuple[str, str], str] = {}
         self.is_locked = False
 
     def get_password(self, service: str, username: str) -> str | None:
         if self.is_locked:
             raise KeyringLocked("it is locked")
-        return self.kept.get((service, username))
+        return self.passwords.get((service, username))
 
     def set_password(self, service: str, username: str, password: str) -> None:
         if self.is_locked:
             raise KeyringLocked("it is locked")
-        self.kept[service, username] = password
+        self.passwords[service, username] = password
 
     def delete_password(self, service: str, username: str) -> None:
-        if (service, username) not in self.kept:
+        if (service, username) not in self.passwords:
             raise PasswordDeleteError
-        del self.kept[service, username]
+        del self.passwords[service, username]
 
 
 @pytest.fixture
 def ring(monkeypatch: pytest.MonkeyPatch) -> Ring:
     """Replace this machine's keyring for a test."""
-    monkeypatch.setattr("keyring.core._keyring_backend", made := Ring())
-    return made
+    monkeypatch.setattr("keyring.core._keyring_backend", ring := Ring())
+    return ring
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_login_is_tried_kept_in_the_keyring_and_used(
     assert result.json["organization"] == shop.organization.slug
     assert (result.json["profile"], result.json["kept_in"]) == ("default", "keyring")
     assert result.json["scopes"] == ["bookings:read"]
-    assert ring.kept == {("booking-cli", "default"): key}
+    assert ring.passwords == {("booking-cli", "default"): key}
     assert key not in result.out + "".join(path.read_text() for path in (tmp_path / "config").iterdir())
     environment("BOOKING_BASE_URL", "")
     assert booking("whoami", "--fields", "organization.slug").out == f"{shop.organization.slug}\n"
@@ -95,7 +95,7 @@ def test_a_key_that_opens_nothing_is_not_kept(
 ) -> None:
     ring = request.getfixturevalue(place)
     assert log_in(with_key="svc_" + "x" * 40).refusal == (ExitCode.AUTH, "api_key_invalid")
-    assert ring is None or ring.kept == {}
+    assert ring is None or ring.passwords == {}
     assert not (tmp_path / "config").exists()
 
 
@@ -220,7 +220,7 @@ def test_a_terminal_prompts_for_the_key_and_does_not_show_it(
 def test_a_logout_takes_the_key_away(booking: Booking, log_in: Booking, ring: Ring) -> None:
     log_in()
     assert booking("logout", "-o", "json").json["profile"] == "default"
-    assert ring.kept == {}
+    assert ring.passwords == {}
     assert booking("whoami").code == ExitCode.AUTH
     again = booking("logout")
     assert (again.code, again.err) == (0, "You are not logged in.\n")
@@ -243,9 +243,9 @@ def two(booking: Booking, log_in: Booking, ring: Ring, monkeypatch: pytest.Monke
 
 
 def test_profiles_are_listed_with_the_current_one(two: Booking) -> None:
-    found = two("config", "list", "-o", "json").json["data"]
-    assert [(each["profile"], each["is_current"]) for each in found] == [("home", True), ("work", False)]
-    assert found[0]["key"].endswith("…")
+    profiles = two("config", "list", "-o", "json").json["data"]
+    assert [(profile["profile"], profile["is_current"]) for profile in profiles] == [("home", True), ("work", False)]
+    assert profiles[0]["key"].endswith("…")
 
 
 def test_another_profile_is_chosen_for_what_follows(two: Booking) -> None:
@@ -256,7 +256,7 @@ def test_another_profile_is_chosen_for_what_follows(two: Booking) -> None:
 
 def test_forgetting_the_profile_in_use_leaves_the_other_one(two: Booking) -> None:
     two("logout")
-    assert [each["profile"] for each in two("config", "list", "-o", "json").json["data"]] == ["work"]
+    assert [profile["profile"] for profile in two("config", "list", "-o", "json").json["data"]] == ["work"]
     assert two("whoami").code == ExitCode.AUTH
     assert two("whoami", "--profile", "work").code == 0
 
@@ -298,6 +298,6 @@ def test_one_setting_is_printed_for_a_script(booking: Booking, environment: Envi
     assert booking("config", "get", "base_url").out == "http://127.0.0.1:9\n"
     assert booking("config", "get", "profile").out == "default\n"
     assert booking("config", "get", "api_key").out == "svc_01234567…\n"
-    shown = booking("config", "get", "base_url", "-o", "json").json
-    assert shown == {"setting": "base_url", "value": "http://127.0.0.1:9", "origin": "BOOKING_BASE_URL"}
+    setting = booking("config", "get", "base_url", "-o", "json").json
+    assert setting == {"setting": "base_url", "value": "http://127.0.0.1:9", "origin": "BOOKING_BASE_URL"}
     assert booking("config", "get", "organization", "-o", "json").refusal == (1, "not_set")

@@ -39,7 +39,7 @@ class Office:
         return self._ops.book(self._departure, customer=person, notify_staff=False)["id"]
 
     def settle(self, outcome: MailOutcome, error: str | None = None) -> None:
-        results = [MailResult(each, outcome, error) for each in self._mails.claim()]
+        results = [MailResult(mail, outcome, error) for mail in self._mails.claim()]
         self._ops.act(lambda tx, _: notifications.record(tx, results))
 
     def failed(self, name: str = "Ada") -> str:
@@ -61,27 +61,27 @@ def test_mails_are_listed_the_newest_first(stored_on_both: Booking, office: Offi
     office.write()
     office.settle(MailOutcome.SENT)
     unwritten = office.book("Edsger")
-    found = office.mails("list").json
-    listed = [(mail["status"], mail["recipient"]) for mail in found["data"]]
+    mails = office.mails("list").json
+    listed = [(mail["status"], mail["recipient"]) for mail in mails["data"]]
     assert listed == [("queued", None), ("sent", "grace@example.com"), ("failed", "ada@example.com")]
-    assert all(mail.keys() == FIELDS for mail in found["data"])
-    assert (found["has_more"], found["next_cursor"]) == (False, None)
-    assert found["data"][0]["id"] == f"booking_confirmation_mail:{unwritten}"
-    assert office.mails("list", "--status", "failed", *ORG).json["data"] == found["data"][2:]
+    assert all(mail.keys() == FIELDS for mail in mails["data"])
+    assert (mails["has_more"], mails["next_cursor"]) == (False, None)
+    assert mails["data"][0]["id"] == f"booking_confirmation_mail:{unwritten}"
+    assert office.mails("list", "--status", "failed", *ORG).json["data"] == mails["data"][2:]
     page = office.mails("list", "--limit", "1").json
-    assert (page["data"], page["has_more"]) == (found["data"][:1], True)
+    assert (page["data"], page["has_more"]) == (mails["data"][:1], True)
     lines = stored_on_both("mails", "list", "--fields", "id,last_error").out.splitlines()
     assert lines[-1] == f"{failed}\t550 no such user"
 
 
 def test_a_mail_is_shown_without_its_text(stored_on_both: Booking, office: Office) -> None:
     mail_id = office.failed()
-    shown = office.mails("show", mail_id)
-    assert shown.json.keys() == FIELDS
-    assert shown.json["organization"] == "fjord-tours"
+    result = office.mails("show", mail_id)
+    assert result.json.keys() == FIELDS
+    assert result.json["organization"] == "fjord-tours"
     with connect(office.url) as connection:
         ((stored,),) = connection.execute("SELECT message FROM mails").fetchall()
-    for written in (shown.out, stored_on_both("mails", "show", mail_id).out):
+    for written in (result.out, stored_on_both("mails", "show", mail_id).out):
         assert "/manage/" not in written
         assert stored not in written
 
@@ -101,11 +101,11 @@ def test_all_that_failed_are_queued_again_but_what_is_no_news(stored_on_both: Bo
     tried = office.mails("retry", "--failed", *ORG).json
     assert [mail["effect_key"] for mail in tried["data"]] != [key]
     assert len(tried["data"]) == 1
-    assert [(each["field"], each["reason"]) for each in tried["left"]] == [(old, "mail_too_old")]
+    assert [(detail["field"], detail["reason"]) for detail in tried["left"]] == [(old, "mail_too_old")]
     assert office.mails("show", young).code == 6, "it waits to be written again"
-    left = stored_on_both("mails", "retry", "--failed")
-    assert (left.code, left.out) == (0, "")
-    assert left.err.splitlines()[-1].startswith("1 skipped: due more than 72 hours ago")
+    result = stored_on_both("mails", "retry", "--failed")
+    assert (result.code, result.out) == (0, "")
+    assert result.err.splitlines()[-1].startswith("1 skipped: due more than 72 hours ago")
     assert len(office.mails("retry", "--failed", "--anyway").json["data"]) == 1
     assert office.mails("retry", "--failed").json == {"data": [], "has_more": False, "next_cursor": None, "left": []}
 

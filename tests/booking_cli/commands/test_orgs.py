@@ -18,13 +18,13 @@ def create(booking: Booking, *argv: str, **changes: str) -> Result:
 
 
 def test_an_organization_is_created_shown_and_listed(fjord_on_both: Booking) -> None:
-    made = create(fjord_on_both, "-o", "json").json
-    named = {"id": made["id"], "slug": "isla-tours", "name": "Isla Tours"}
-    assert made == named | {"timezone": "America/Santiago", "default_currency": "CLP"}
-    assert fjord_on_both("orgs", "show", "isla-tours", "-o", "json").json.items() >= made.items()
+    organization = create(fjord_on_both, "-o", "json").json
+    identity = {"id": organization["id"], "slug": "isla-tours", "name": "Isla Tours"}
+    assert organization == identity | {"timezone": "America/Santiago", "default_currency": "CLP"}
+    assert fjord_on_both("orgs", "show", "isla-tours", "-o", "json").json.items() >= organization.items()
     listed = fjord_on_both("orgs", "list", "-o", "json").json
-    assert [each["slug"] for each in listed["data"]] == ["fjord-tours", "isla-tours"]
-    assert listed["data"][1] == made
+    assert [entry["slug"] for entry in listed["data"]] == ["fjord-tours", "isla-tours"]
+    assert listed["data"][1] == organization
     assert (listed["has_more"], listed["next_cursor"]) == (False, None)
 
 
@@ -36,7 +36,7 @@ def test_a_slug_that_is_taken_exits_7(fjord_on_both: Booking) -> None:
 
 def test_every_bad_field_is_reported_at_once(stored: Booking) -> None:
     refused = create(stored, "-o", "json", timezone="Mars", currency="XXX")
-    assert (refused.code, [each["field"] for each in refused.error["details"]]) == (8, ["timezone", "currency"])
+    assert (refused.code, [detail["field"] for detail in refused.error["details"]]) == (8, ["timezone", "currency"])
     assert len(create(stored, "-q", timezone="Mars", currency="XXX").err.splitlines()) == 1
 
 
@@ -54,18 +54,18 @@ def test_a_change_without_an_equals_sign_exits_2(fjord: Booking) -> None:
 
 
 def test_the_help_of_set_names_every_setting(booking: Booking) -> None:
-    shown = booking("orgs", "set", "--help").out
-    assert all(key in shown for key in SETTINGS)
+    page = booking("orgs", "set", "--help").out
+    assert all(key in page for key in SETTINGS)
 
 
 def test_the_address_for_notices_to_staff_is_set_shown_and_removed(fjord_on_both: Booking) -> None:
     def said(*words: str) -> object:
         return fjord_on_both("orgs", "notify-email", "fjord-tours", *words, "-o", "json").json
 
-    named = {"slug": "fjord-tours", "staff_email": "office@fjord.example"}
-    assert said("office@fjord.example") == named | {"notify_staff": True}
-    assert said("--off") == said() == named | {"notify_staff": False}
-    assert said("quay@fjord.example") == named | {"staff_email": "quay@fjord.example", "notify_staff": True}
+    setting = {"slug": "fjord-tours", "staff_email": "office@fjord.example"}
+    assert said("office@fjord.example") == setting | {"notify_staff": True}
+    assert said("--off") == said() == setting | {"notify_staff": False}
+    assert said("quay@fjord.example") == setting | {"staff_email": "quay@fjord.example", "notify_staff": True}
 
 
 def test_a_bad_address_for_staff_changes_nothing(fjord_on_both: Booking) -> None:
@@ -83,9 +83,9 @@ CREATE = ("keys", "create", *ORG, "--name", "Website")
 
 
 def create_key(booking: Booking, *argv: str) -> dict[str, Any]:
-    made = booking(*CREATE, *argv, "-o", "json")
-    assert made.code == 0, made.err
-    return made.json
+    result = booking(*CREATE, *argv, "-o", "json")
+    assert result.code == 0, result.err
+    return result.json
 
 
 def find(booking: Booking) -> list[dict[str, Any]]:
@@ -93,13 +93,13 @@ def find(booking: Booking) -> list[dict[str, Any]]:
 
 
 def test_a_key_is_shown_once_and_never_again(fjord_on_both: Booking) -> None:
-    made = create_key(fjord_on_both)
-    secret = made.pop("key")
-    assert secret.startswith(made["prefix"])
-    assert made["status"] == "active"
-    shown = fjord_on_both("keys", "show", made["id"], "-o", "json")
-    assert shown.json == made
-    assert secret not in shown.out + fjord_on_both("keys", "list", "--org", "fjord-tours", "-o", "json").out
+    key = create_key(fjord_on_both)
+    secret = key.pop("key")
+    assert secret.startswith(key["prefix"])
+    assert key["status"] == "active"
+    result = fjord_on_both("keys", "show", key["id"], "-o", "json")
+    assert result.json == key
+    assert secret not in result.out + fjord_on_both("keys", "list", "--org", "fjord-tours", "-o", "json").out
 
 
 def test_a_new_key_has_every_read_scope_unless_others_are_given(fjord: Booking) -> None:
@@ -164,23 +164,23 @@ def test_a_rotated_key_has_a_successor_and_an_end(fjord_on_both: Booking) -> Non
 
 def test_a_rotation_says_when_the_old_key_ends(fjord: Booking) -> None:
     key = create_key(fjord)
-    said = fjord("keys", "rotate", key["prefix"]).err
+    notes = fjord("keys", "rotate", key["prefix"]).err
     end = fjord("keys", "show", key["id"], "-o", "json").json["expires_at"]
-    assert f"The old key {key['prefix']}… is valid until {end[:16].replace('T', ' ')}." in said
+    assert f"The old key {key['prefix']}… is valid until {end[:16].replace('T', ' ')}." in notes
     assert "is no longer valid since" in fjord("keys", "rotate", key["prefix"], "--overlap", "0").err
 
 
 def test_the_prefix_names_a_key_in_every_command(fjord_on_both: Booking) -> None:
     key = create_key(fjord_on_both)
-    shown = fjord_on_both("keys", "show", key["prefix"], "-o", "json").json
-    assert shown["id"] == key["id"]
+    details = fjord_on_both("keys", "show", key["prefix"], "-o", "json").json
+    assert details["id"] == key["id"]
     for argv in (("update", "--name", "Shop"), ("expire", "--at", "2999-01-01"), ("rotate",), ("revoke", "--yes")):
-        done = fjord_on_both("keys", argv[0], key["prefix"], *argv[1:], "-o", "json")
-        assert done.code == 0, done.err
+        result = fjord_on_both("keys", argv[0], key["prefix"], *argv[1:], "-o", "json")
+        assert result.code == 0, result.err
     assert fjord_on_both("keys", "show", key["id"], "-o", "json").json["status"] == "revoked"
     entries = fjord_on_both("audit", "list", *ORG, "-o", "json").json["data"]
-    changes = [each for each in entries if each["action"] in ("keys.update", "keys.expire", "keys.revoke")]
-    assert [each["objects"]["key"] for each in changes] == [[key["id"]]] * 3
+    changes = [entry for entry in entries if entry["action"] in ("keys.update", "keys.expire", "keys.revoke")]
+    assert [entry["objects"]["key"] for entry in changes] == [[key["id"]]] * 3
     assert fjord_on_both("keys", "show", "svc_00000000", "-o", "json").refusal == (6, "not_found")
 
 

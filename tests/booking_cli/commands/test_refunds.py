@@ -51,7 +51,7 @@ def test_a_refund_that_waits_is_listed_shown_and_settled(staff: Booking, ops: Op
     assert (settled.code, settled.json["status"], settled.json["note"]) == (0, "settled", "Bank transfer")
     assert settled.json["settled_amount"] == nok(89000)
     assert staff("refunds", "list", "--status", "waiting").json["data"] == []
-    assert [each["id"] for each in staff("refunds", "list", "--status", "settled").json["data"]] == [refund["id"]]
+    assert [entry["id"] for entry in staff("refunds", "list", "--status", "settled").json["data"]] == [refund["id"]]
     assert staff("bookings", "reschedule", booking_id, "--departure", departure).code == 7
     assert staff("doctor").json["data"] == []
 
@@ -66,10 +66,10 @@ def test_a_retry_warns_when_no_gateway_is_configured(stored_on_both: Booking, op
 
 
 def test_what_can_be_done_next_is_said(stored_on_both: Booking, ops: Operations, departure: str) -> None:
-    shown = stored_on_both("refunds", "show", waiting(ops, departure)).err
-    assert ("booking refunds settle" in shown, "booking refunds retry" in shown) == (True, True)
-    shown = stored_on_both("refunds", "show", waiting(ops, departure, None)).err
-    assert "booking refunds retry" not in shown
+    notes = stored_on_both("refunds", "show", waiting(ops, departure)).err
+    assert ("booking refunds settle" in notes, "booking refunds retry" in notes) == (True, True)
+    notes = stored_on_both("refunds", "show", waiting(ops, departure, None)).err
+    assert "booking refunds retry" not in notes
 
 
 @pytest.mark.parametrize(
@@ -155,13 +155,13 @@ def test_an_amount_of_another_currency_and_an_unreadable_time_are_refused(
     staff: Booking, ops: Operations, departure: str
 ) -> None:
     booking_id = ops.book(departure, payment=PaymentMode.PAY_ON_SITE)["id"]
-    for argv, said in (
+    for argv, message in (
         (("--amount", "5.00 EUR"), "in NOK"),
         (("--amount", "5.001"), "more precise than NOK"),
         (("--amount", "5", "--at", "yesterday"), "--at"),
     ):
         refused = staff("payments", "record", booking_id, *argv)
-        assert (refused.code, said in refused.error["message"]) == (2, True)
+        assert (refused.code, message in refused.error["message"]) == (2, True)
     assert staff("payments", "list", booking_id).json["data"] == []
 
 
@@ -173,17 +173,17 @@ def test_a_booking_is_named_by_its_number_too(staff: Booking, ops: Operations, d
     for number in ("2", "x", "9" * 30):
         assert staff("payments", "list", number, *ORG).code == 6
     assert staff("payments", "list", "1").code == 2  # every organization has its own booking 1
-    kept = ops.pay(ops.check_out(departure)["id"])["id"]
-    ops.cancel(kept, refund=RefundMode.NONE)
-    made = staff("refunds", "record", "2", *ORG, "--amount", "5.00", "--note", "Goodwill").json
-    assert (made["booking_id"], made["settled_amount"]) == (kept, nok(500))
+    cancelled = ops.pay(ops.check_out(departure)["id"])["id"]
+    ops.cancel(cancelled, refund=RefundMode.NONE)
+    refund = staff("refunds", "record", "2", *ORG, "--amount", "5.00", "--note", "Goodwill").json
+    assert (refund["booking_id"], refund["settled_amount"]) == (cancelled, nok(500))
 
 
 # The money of a cancelled booking --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("paid", "refund", "said"),
+    ("paid", "refund", "sentence"),
     [
         ("card stripe paid", "auto", "890.00 NOK was paid by card. The refund by the organization's policy"),
         ("card stripe paid", "none", "with --refund none it is not refunded."),
@@ -198,9 +198,9 @@ def test_a_booking_is_named_by_its_number_too(staff: Booking, ops: Operations, d
         *((f"{method} external paid", "auto", "Nothing else was paid") for method in ("gift_card", "free")),
     ],
 )
-def test_a_client_is_shown_what_the_answer_holds(paid: str, refund: str, said: str) -> None:
+def test_a_client_is_shown_what_the_answer_holds(paid: str, refund: str, sentence: str) -> None:
     method, source, status = paid.split()
     total = nok(0 if method in ("gift_card", "free") else 89000)
     totals = {"total": total, "gift_card": nok(50000 if method == "gift_card" else 0)}
-    shown = {"payment": {"method": method, "source": source, "status": status}, "totals": totals}
-    assert said in api_bookings.after_cancelling(shown, refund)
+    booking = {"payment": {"method": method, "source": source, "status": status}, "totals": totals}
+    assert sentence in api_bookings.after_cancelling(booking, refund)

@@ -32,23 +32,23 @@ def world(world: World) -> World:
 
 
 def test_the_report_is_one_object_with_sales_occupancy_and_deliveries(world: World, stored_on_both: Booking) -> None:
-    found = stored_on_both("report", *ORG, "-o", "json").json
-    assert found["totals"] == {
+    report = stored_on_both("report", *ORG, "-o", "json").json
+    assert report["totals"] == {
         "bookings": 2, "seats": 4, "amounts": [{"amount_minor": 4 * 89000, "currency": "NOK"}], "pending": 0,
         "cancelled": 1, "departures": 1, "seats_sold": 4, "seats_total": 8,
     }  # fmt: skip
-    assert (len(found["days"]), len(found["occupancy"])) == (29, 29)
-    assert found["webhooks"][0]["deliveries"]["queued"] == 3
-    today = ("--from", found["today"], "--to", found["today"])
-    assert stored_on_both("report", *ORG, *today, "--json").json["days"] == found["days"][-1:]
+    assert (len(report["days"]), len(report["occupancy"])) == (29, 29)
+    assert report["webhooks"][0]["deliveries"]["queued"] == 3
+    today = ("--from", report["today"], "--to", report["today"])
+    assert stored_on_both("report", *ORG, *today, "--json").json["days"] == report["days"][-1:]
 
 
 def test_programs_get_a_line_for_each_number(world: World, stored_on_both: Booking) -> None:
-    lines = [each.split("\t") for each in stored_on_both("report", *ORG).out.splitlines()]
+    lines = [line.split("\t") for line in stored_on_both("report", *ORG).out.splitlines()]
     sections = {"days": 29, "experiences": 1, "cancellations": 1, "occupancy": 29, "webhooks": 5}
-    assert Counter(each[0] for each in lines) == sections
-    assert {len(each) for each in lines} == {7}
-    (of_experience,) = (each for each in lines if each[0] == "experiences")
+    assert Counter(line[0] for line in lines) == sections
+    assert {len(line) for line in lines} == {7}
+    (of_experience,) = (line for line in lines if line[0] == "experiences")
     assert of_experience == ["experiences", TITLE, "", "2", "4", "", "3560.00 NOK"]
 
 
@@ -59,12 +59,12 @@ def test_a_terminal_shows_bars_that_fit(world: World, stored_on_both: Booking, m
         monkeypatch.setenv("COLUMNS", str(columns))
         monkeypatch.setattr("booking_cli.framework.output._PIPE_WIDTH", columns)
         window = "--from", str(today - timedelta(days=1)), "--to", str(today + timedelta(days=days))
-        shown = stored_on_both("report", *ORG, *window, "-o", "table", "--color", "never").out
-        assert ("3 days in a block" in shown) is (days == 90)
-        assert len(set(re.findall(r"\|[^|]{28,31}\|", shown))) == 1  # the strips of all and of the experience
-        assert [part for part in parts if part not in shown] == []
-        assert re.search(r" amount\n[^\n]* 3,560\.00 NOK\n", shown), "amounts are aligned"
-        assert max(map(len, shown.splitlines())) <= columns
+        output = stored_on_both("report", *ORG, *window, "-o", "table", "--color", "never").out
+        assert ("3 days in a block" in output) is (days == 90)
+        assert len(set(re.findall(r"\|[^|]{28,31}\|", output))) == 1  # the strips of all and of the experience
+        assert [part for part in parts if part not in output] == []
+        assert re.search(r" amount\n[^\n]* 3,560\.00 NOK\n", output), "amounts are aligned"
+        assert max(map(len, output.splitlines())) <= columns
 
 
 def test_the_page_is_one_file_without_scripts_and_other_files(
@@ -100,7 +100,7 @@ def test_the_page_replaces_a_file_after_a_question(
     assert fjord_on_both(*write, "--yes").code == 0
     assert file.read_text().startswith("<!doctype html>")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert [each.name for each in tmp_path.iterdir() if "report" in each.name] == ["report.html"]
+    assert [path.name for path in tmp_path.iterdir() if "report" in path.name] == ["report.html"]
 
 
 def test_a_heading_and_a_question_have_no_character_that_reorders_text(
@@ -115,10 +115,10 @@ def test_a_heading_and_a_question_have_no_character_that_reorders_text(
 
 
 def test_an_organization_without_anything_has_an_empty_report(fjord_on_both: Booking, tmp_path: Path) -> None:
-    shown = fjord_on_both("report", *ORG, "-o", "table", "--html", str(tmp_path / "report.html"))
-    assert shown.code == 0
-    assert "0 sales" in shown.out
-    assert "No departures." in shown.err
+    result = fjord_on_both("report", *ORG, "-o", "table", "--html", str(tmp_path / "report.html"))
+    assert result.code == 0
+    assert "0 sales" in result.out
+    assert "No departures." in result.err
 
 
 @pytest.mark.parametrize(

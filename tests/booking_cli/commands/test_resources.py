@@ -33,20 +33,20 @@ def departure(shop: World) -> str:
 
 
 def book(booking: Booking, departure: str, *argv: str) -> Any:
-    given = ("--departure", departure, "--guest", "adult=2", *ADA, "--payment", "pay_on_site")
-    return booking("bookings", "create", *given, "-o", "json", *argv)
+    arguments = ("--departure", departure, "--guest", "adult=2", *ADA, "--payment", "pay_on_site")
+    return booking("bookings", "create", *arguments, "-o", "json", *argv)
 
 
 # The catalogue ---------------------------------------------------------------------------------------------------
 
 
 def test_experiences_are_listed_and_shown_as_the_api_shows_them(booking: Booking, shop: World) -> None:
-    hidden, shown = shop.experience(is_published=False), shop.experience()
-    assert set(booking("experiences", "list", "--fields", "id").out.split()) == {hidden, shown}
-    assert booking("experiences", "list", "--published", "--fields", "id").out.split() == [shown]
+    hidden, published = shop.experience(is_published=False), shop.experience()
+    assert set(booking("experiences", "list", "--fields", "id").out.split()) == {hidden, published}
+    assert booking("experiences", "list", "--published", "--fields", "id").out.split() == [published]
     assert booking("experiences", "list", "--unpublished", "--fields", "id").out.split() == [hidden]
-    one = booking("experiences", "get", shown, "-o", "json").json
-    assert one == booking("api", "GET", f"experiences/{shown}").json
+    one = booking("experiences", "get", published, "-o", "json").json
+    assert one == booking("api", "GET", f"experiences/{published}").json
     assert one["price_tiers"][0]["id"] == "adult"
 
 
@@ -69,9 +69,9 @@ def test_what_changed_is_found_by_how_long_ago(booking: Booking, shop: World) ->
 
 def test_departures_are_listed_with_their_seats(booking: Booking, shop: World, departure: str) -> None:
     other = shop.departure(shop.experience(), seats=5)
-    found = booking("availability", "-o", "json").json["data"]
-    assert {each["id"]: each["seats_available"] for each in found} == {departure: 12, other: 5}
-    experience = next(each["experience_id"] for each in found if each["id"] == other)
+    entries = booking("availability", "-o", "json").json["data"]
+    assert {entry["id"]: entry["seats_available"] for entry in entries} == {departure: 12, other: 5}
+    experience = next(entry["experience_id"] for entry in entries if entry["id"] == other)
     assert booking("availability", "--experience", experience, "--fields", "id").out == f"{other}\n"
     assert booking("availability", "--from", "2020-01-01", "--to", "2020-01-31", "-o", "json").json["data"] == []
 
@@ -95,7 +95,7 @@ def test_a_window_wider_than_the_api_takes_is_asked_for_in_parts(booking: Bookin
 )
 def test_an_invalid_day_id_or_tier_count_is_not_sent(booking: Booking, canned: Any, argv: tuple[str, ...]) -> None:
     assert booking(*argv, "-o", "json").refusal == (ExitCode.USAGE, "usage")
-    assert canned.asked == []
+    assert canned.requests == []
 
 
 def test_a_window_that_ends_before_it_begins_is_the_services_to_refuse(booking: Booking, shop: World) -> None:
@@ -148,14 +148,14 @@ def test_a_guest_is_changed_over_http_and_in_the_database(booking: Booking, shop
 def test_the_day_is_seen_and_written_over_http(booking: Booking, shop: World, departure: str) -> None:
     booked = book(booking, departure).json
     day = booked["departure"]["starts_at"][:10]
-    shown = booking("departures", "get", departure, "-o", "json").json
-    assert booking("departures", "list", "--date", day, "-o", "json").json["data"] == [shown]
+    entry_of_day = booking("departures", "get", departure, "-o", "json").json
+    assert booking("departures", "list", "--date", day, "-o", "json").json["data"] == [entry_of_day]
     assert "Fjord kayak" in booking("departures", "list", "--date", day).out
     assert booking("departures", "list", "--date", day, "--to", day).code == ExitCode.USAGE
-    here = booking("bookings", "check-in", str(booked["booking_number"]), "-o", "json").json
-    assert here["checked_in_at"]
+    present = booking("bookings", "check-in", str(booked["booking_number"]), "-o", "json").json
+    assert present["checked_in_at"]
     manifest = booking("departures", "manifest", departure, "-o", "json").json
-    assert [each["id"] for each in manifest["data"]] == [booked["id"]]
+    assert [entry["id"] for entry in manifest["data"]] == [booked["id"]]
     assert manifest["totals"]["checked_in"] == 1
     assert booking("departures", "manifest", departure, "--csv").out.count("Ada Lovelace") == 1
     assert booking("bookings", "no-show", booked["id"], "-o", "json").json["checked_in_at"] is None
@@ -190,8 +190,8 @@ def test_the_bookings_of_today_are_listed(booking: Booking, shop: World, monkeyp
     booked, _ = (operations.book(shop.departure(experience, starts_at=start)) for start in (at, at + DAY))
     monkeypatch.setattr("booking_cli.commands.bookings.day", {"today": booked["departure"]["starts_at"][:10]}.get)
     for org in ((), ("--org", shop.organization.slug)):
-        found = booking("bookings", "list", "--today", *org, "-o", "json").json["data"]
-        assert [each["id"] for each in found] == [booked["id"]]
+        entries = booking("bookings", "list", "--today", *org, "-o", "json").json["data"]
+        assert [entry["id"] for entry in entries] == [booked["id"]]
     assert booking("bookings", "list", "--today", "--departure-from", "today").code == ExitCode.USAGE
 
 
@@ -208,20 +208,20 @@ def test_seats_are_quoted_held_and_booked_over_http(booking: Booking, shop: Worl
     other = booking("holds", "create", *of, "--guest", "adult=1", "-o", "json").json
     assert other["totals"] == booking("bookings", "quote", *of, "--guest", "adult=1", "-o", "json").json["totals"]
     assert booking("holds", "delete", other["id"], "-o", "json").json["status"] == "released"
-    own = ("--external-reference", "A-1", "--unique", "--metadata", "channel=acme", "--metadata", "note=a=b")
-    booked = book(booking, departure, "--hold", hold["id"], *own).json
+    reference = ("--external-reference", "A-1", "--unique", "--metadata", "channel=acme", "--metadata", "note=a=b")
+    booked = book(booking, departure, "--hold", hold["id"], *reference).json
     assert (booked["external_reference"], booked["metadata"]) == ("A-1", {"channel": "acme", "note": "a=b"})
     assert booking("holds", "get", hold["id"], "-o", "json").json["booking_id"] == booked["id"]
-    assert book(booking, departure, *own).code == ExitCode.CONFLICT
-    found = booking("bookings", "list", "--external-reference", "A-1", "-o", "json").json["data"]
-    assert [each["id"] for each in found] == [booked["id"]]
+    assert book(booking, departure, *reference).code == ExitCode.CONFLICT
+    entries = booking("bookings", "list", "--external-reference", "A-1", "-o", "json").json["data"]
+    assert [entry["id"] for entry in entries] == [booked["id"]]
     for wrong in (("--metadata", "channel"), ("--metadata", "a=1", "--metadata", "a=2")):
         assert book(booking, departure, *wrong).code == ExitCode.USAGE
     staff = ("--org", shop.organization.slug, "--source", "admin")
     assert book(booking, departure, *staff, "--hold", hold["id"]).code == ExitCode.USAGE
     assert book(booking, departure, *staff, "--external-reference", "A-1", "--unique").code == ExitCode.CONFLICT
-    here = booking("bookings", "list", "--org", shop.organization.slug, "--external-reference", "A-1", "-o", "json")
-    assert [each["id"] for each in here.json["data"]] == [booked["id"]]
+    result = booking("bookings", "list", "--org", shop.organization.slug, "--external-reference", "A-1", "-o", "json")
+    assert [entry["id"] for entry in result.json["data"]] == [booked["id"]]
 
 
 # Bookings --------------------------------------------------------------------------------------------------------
@@ -245,8 +245,8 @@ def test_the_same_command_with_the_same_key_books_once(booking: Booking, shop: W
     first, again = (book(booking, departure, "--idempotency-key", "order-1017") for _ in range(2))
     assert (first.code, again.json) == (0, first.json)
     assert len(booking("bookings", "list", "--fields", "id").out.split()) == 1
-    given = ("--departure", departure, "--guest", "adult=2", *ADA, "--payment", "pay_on_site")
-    third = booking("bookings", "create", *given, "--idempotency-key", "order-1017")
+    arguments = ("--departure", departure, "--guest", "adult=2", *ADA, "--payment", "pay_on_site")
+    third = booking("bookings", "create", *arguments, "--idempotency-key", "order-1017")
     assert "nothing was booked now" in third.err
     other = book(booking, departure, "--idempotency-key", "order-1017", "--note", "another body")
     assert other.refusal == (ExitCode.INVALID, "idempotency_key_reused")
@@ -271,13 +271,13 @@ def test_the_refusal_of_a_private_endpoint_shows_the_command_for_it(booking: Boo
 
 
 @pytest.mark.parametrize(
-    ("wanted", "message"), [(UNKNOWN, "There is no such departure."), ("nowhere", "There is no departure 'nowhere'.")]
+    ("target", "message"), [(UNKNOWN, "There is no such departure."), ("nowhere", "There is no departure 'nowhere'.")]
 )
 def test_a_missing_departure_and_a_missing_booking_are_distinguished(
-    booking: Booking, shop: World, departure: str, wanted: str, message: str
+    booking: Booking, shop: World, departure: str, target: str, message: str
 ) -> None:
     pending = Operations(shop).check_out(departure)["id"]
-    refused = booking("bookings", "reschedule", pending, "--departure", wanted, "-o", "json")
+    refused = booking("bookings", "reschedule", pending, "--departure", target, "-o", "json")
     assert (refused.code, refused.error["message"]) == (ExitCode.NOT_FOUND, message)
 
 
@@ -285,22 +285,23 @@ def test_a_missing_departure_and_a_missing_booking_are_distinguished(
 
 
 def test_a_customer_is_created_once_and_found_again(booking: Booking, shop: World) -> None:
-    made = booking("customers", "create", *ADA, "--phone", "+47 900", "--subscribe", "-o", "json").json
-    assert made["email_subscription"] is True
+    customer = booking("customers", "create", *ADA, "--phone", "+47 900", "--subscribe", "-o", "json").json
+    assert customer["email_subscription"] is True
     again = booking("customers", "create", "--email", "ada@example.com", "--name", "Somebody else")
     assert "nothing was changed" in again.err
-    assert booking("customers", "get", made["id"], "-o", "json").json == made
-    assert booking("customers", "list", "--email", "ada@example.com", "-o", "json").json["data"] == [made]
+    assert booking("customers", "get", customer["id"], "-o", "json").json == customer
+    assert booking("customers", "list", "--email", "ada@example.com", "-o", "json").json["data"] == [customer]
     assert booking("customers", "list", "--email", "eve@example.com", "-o", "json").json["data"] == []
 
 
 def test_the_operator_changes_contact_details(booking: Booking, shop: World) -> None:
-    made = booking("customers", "create", *ADA, "--phone", "+47 900", "-o", "json").json
-    changed = booking("customers", "update", made["id"], "--email", "ada@new.example.com", "--phone", "", "-o", "json")
+    customer = booking("customers", "create", *ADA, "--phone", "+47 900", "-o", "json").json
+    details = ("--email", "ada@new.example.com", "--phone", "")
+    changed = booking("customers", "update", customer["id"], *details, "-o", "json")
     assert (changed.json["email"], changed.json["phone"]) == ("ada@new.example.com", None)
-    assert booking("customers", "get", made["id"], "-o", "json").json == changed.json
-    assert booking("customers", "update", made["id"], "--email", "nobody", "-o", "json").code == ExitCode.INVALID
-    assert booking("customers", "update", made["id"]).code == ExitCode.USAGE
+    assert booking("customers", "get", customer["id"], "-o", "json").json == changed.json
+    assert booking("customers", "update", customer["id"], "--email", "nobody", "-o", "json").code == ExitCode.INVALID
+    assert booking("customers", "update", customer["id"]).code == ExitCode.USAGE
 
 
 # Gift cards ------------------------------------------------------------------------------------------------------
@@ -311,15 +312,15 @@ def issue(booking: Booking, shop: World, *argv: str) -> Any:
 
 
 def test_a_gift_card_is_issued_and_its_code_shown_to_who_asks(booking: Booking, shop: World) -> None:
-    made = issue(booking, shop, "--expires-at", "2999-12-31", "--recipient-email", "ada@example.com").json
-    assert made["balance"] == {"amount_minor": 50000, "currency": "NOK"}
-    assert made["expires_at"] == "2999-12-31T00:00:00+01:00"
-    assert made["recipient"]["email"] == "ada@example.com"
-    code = made.pop("code")
-    listed, shown = booking("gift-cards", "list", "-o", "json"), booking("gift-cards", "get", made["id"], "-o", "json")
-    assert code not in listed.out + shown.out
-    assert listed.json["data"] == [made]
-    assert booking("gift-cards", "get", made["id"], "--include-code", "--fields", "code").out == f"{code}\n"
+    card = issue(booking, shop, "--expires-at", "2999-12-31", "--recipient-email", "ada@example.com").json
+    assert card["balance"] == {"amount_minor": 50000, "currency": "NOK"}
+    assert card["expires_at"] == "2999-12-31T00:00:00+01:00"
+    assert card["recipient"]["email"] == "ada@example.com"
+    code = card.pop("code")
+    listed, result = booking("gift-cards", "list", "-o", "json"), booking("gift-cards", "get", card["id"], "-o", "json")
+    assert code not in listed.out + result.out
+    assert listed.json["data"] == [card]
+    assert booking("gift-cards", "get", card["id"], "--include-code", "--fields", "code").out == f"{code}\n"
 
 
 def test_a_code_is_taken_once_and_an_end_is_an_instant(booking: Booking, shop: World) -> None:
@@ -329,10 +330,10 @@ def test_a_code_is_taken_once_and_an_end_is_an_instant(booking: Booking, shop: W
 
 
 def test_a_gift_card_is_switched_off_and_on(booking: Booking, shop: World) -> None:
-    made = issue(booking, shop).json
-    assert booking("gift-cards", "deactivate", made["id"], "-o", "json").json["status"] == "inactive"
-    assert booking("gift-cards", "list", "--status", "inactive", "--fields", "id").out == f"{made['id']}\n"
-    assert booking("gift-cards", "reactivate", made["id"], "-o", "json").json["status"] == "active"
+    card = issue(booking, shop).json
+    assert booking("gift-cards", "deactivate", card["id"], "-o", "json").json["status"] == "inactive"
+    assert booking("gift-cards", "list", "--status", "inactive", "--fields", "id").out == f"{card['id']}\n"
+    assert booking("gift-cards", "reactivate", card["id"], "-o", "json").json["status"] == "active"
 
 
 # Events ----------------------------------------------------------------------------------------------------------
@@ -341,7 +342,7 @@ def test_a_gift_card_is_switched_off_and_on(booking: Booking, shop: World) -> No
 def test_events_are_listed_and_shown(booking: Booking, shop: World, departure: str) -> None:
     booked = book(booking, departure).json
     listed = booking("events", "list", "--type", "booking.*", "--order", "asc", "-o", "json").json
-    assert [each["type"] for each in listed["data"]] == ["booking.created", "booking.confirmed"]
+    assert [event["type"] for event in listed["data"]] == ["booking.created", "booking.confirmed"]
     assert listed["resume_cursor"]
     assert listed["data"][0]["data"]["object"]["id"] == booked["id"]
     assert booking("events", "get", listed["data"][0]["id"], "-o", "json").json == listed["data"][0]
@@ -353,7 +354,7 @@ def test_events_are_listed_and_shown(booking: Booking, shop: World, departure: s
 def test_the_tail_ends_with_the_newest(booking: Booking, shop: World, departure: str) -> None:
     book(booking, departure)
     tail = booking("events", "tail", "-n", "2", "-o", "json").json["data"]
-    assert [each["type"] for each in tail] == ["booking.created", "booking.confirmed"]
+    assert [event["type"] for event in tail] == ["booking.created", "booking.confirmed"]
     assert booking("events", "tail", "-n", "0").out == ""
     assert len(booking("events", "tail", "--since", "1h", "-o", "jsonl").out.splitlines()) == 3
     assert booking("events", "tail", "--type", "customer.*", "--fields", "type").out == "customer.created\n"
@@ -365,11 +366,11 @@ def test_a_follower_gets_every_event_once_as_the_list_shows_it(
 ) -> None:
     book(booking, departure)
     with following(process, *begin, "-o", "json") as lines:
-        seen = [json.loads(lines.readline()) for _ in range(before)]
+        events = [json.loads(lines.readline()) for _ in range(before)]
         book(booking, departure)
-        seen += [json.loads(lines.readline()) for _ in range(2)]
+        events += [json.loads(lines.readline()) for _ in range(2)]
     everything = booking("events", "list", "--order", "asc", "-o", "json").json["data"]
-    assert seen == everything[len(everything) - before - 2 :]
+    assert events == everything[len(everything) - before - 2 :]
 
 
 def test_a_follower_that_wants_nothing_old_begins_at_the_end(
@@ -377,12 +378,12 @@ def test_a_follower_that_wants_nothing_old_begins_at_the_end(
 ) -> None:
     book(booking, departure)
     with following(process, "-n", "0", "-v", "--fields", "sequence", stderr=subprocess.STDOUT) as lines:
-        asked = 0
-        while asked < 2:  # the first question tells where the end is
-            asked += lines.readline().startswith("< 200")
+        answers = 0
+        while answers < 2:  # the first question tells where the end is
+            answers += lines.readline().startswith("< 200")
         book(booking, departure)
-        seen = [line for line in iter(lines.readline, "5\n") if line.strip().isdigit()]
-    assert seen == ["4\n"]
+        numbers = [line for line in iter(lines.readline, "5\n") if line.strip().isdigit()]
+    assert numbers == ["4\n"]
 
 
 def test_a_follower_reads_an_instant_without_offset_in_the_organizations_zone(
@@ -391,15 +392,15 @@ def test_a_follower_reads_an_instant_without_offset_in_the_organizations_zone(
     environment("TZ", "America/Los_Angeles")  # where it is so late only nine hours after
     begin = datetime.now(ZoneInfo(shop.organization.timezone)).replace(tzinfo=None).isoformat(timespec="seconds")
     with following(process, "--since", begin, "-v", "--fields", "type", stderr=subprocess.STDOUT) as lines:
-        seen: list[str] = []
+        read_lines: list[str] = []
         answers = 0
-        while answers < 12 and "booking.confirmed\n" not in seen:
-            seen.append(lines.readline())
-            answers += seen[-1].startswith("< 200")
+        while answers < 12 and "booking.confirmed\n" not in read_lines:
+            read_lines.append(lines.readline())
+            answers += read_lines[-1].startswith("< 200")
             if answers == 4:  # the list, the organization, and two looks at a feed without new events
                 answers += 1
                 book(booking, departure)
-    assert "booking.confirmed\n" in seen
+    assert "booking.confirmed\n" in read_lines
 
 
 @contextmanager

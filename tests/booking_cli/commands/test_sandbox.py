@@ -73,8 +73,8 @@ def test_a_sandbox_is_served_moved_read_and_stopped(served: Served, booking: Boo
     departure = booking("availability", "-o", "json").json["data"][0]
     ada = ("--departure", departure["id"], "--guest", "adult=1", "--name", "Ada Lovelace", "--email", "ada@example.com")
     assert booking("bookings", "create", *ada, "--payment", "pay_on_site").code == 0
-    kept = ("--external-reference", "A-1", "--unique", "--metadata", "channel=acme")
-    checkout = booking("checkouts", "create", *ada, *kept, "-o", "json").json
+    reference = ("--external-reference", "A-1", "--unique", "--metadata", "channel=acme")
+    checkout = booking("checkouts", "create", *ada, *reference, "-o", "json").json
     assert (checkout["booking"]["external_reference"], checkout["booking"]["metadata"]) == ("A-1", {"channel": "acme"})
     for card, status in (("pm_card_chargeDeclined", "pending"), ("pm_card_visa", "confirmed")):
         paid = booking("sandbox", "pay", checkout["id"], "--card", card, "-o", "json").json
@@ -121,8 +121,8 @@ def test_no_setting_of_the_environment_reaches_the_sandbox(monkeypatch: pytest.M
     for name in ("SMTP_URL", "STRIPE_API_KEY", "CELLS"):
         monkeypatch.setenv(f"BOOKING_{name}", "set")
     sandbox_service._set_environment(tmp_path / "sandbox.db", 9000)
-    left = {name.removeprefix("BOOKING_") for name in os.environ if name.startswith("BOOKING_")}
-    assert left == {"DATABASE_URL", "PUBLIC_URL", "RATE_LIMIT", "WEBHOOK_ALLOW_HTTP", "WEBHOOK_ALLOW_CIDRS"}
+    names = {name.removeprefix("BOOKING_") for name in os.environ if name.startswith("BOOKING_")}
+    assert names == {"DATABASE_URL", "PUBLIC_URL", "RATE_LIMIT", "WEBHOOK_ALLOW_HTTP", "WEBHOOK_ALLOW_CIDRS"}
 
 
 # The demo ------------------------------------------------------------------------------------------------------------
@@ -189,11 +189,11 @@ def test_the_demo_is_an_object_in_json(booking: Booking, tmp_path: Path, monkeyp
     do_not_serve(monkeypatch)
     file = tmp_path / "own.json"
     file.write_text(json.dumps(small("own-tour", "NOK")))
-    shown = booking("demo", "--catalog", str(file), "--port", str(free_port()), "-o", "json").json
-    assert shown["organizations"] == ["demo"]
-    assert re.fullmatch(r"svc_[0-9A-Za-z]{40}", shown["key"])
-    assert shown["booking"]["guests"] == [{"tier_id": "standard", "count": 1}]
-    assert shown["environment"]["BOOKING_API_KEY"] == shown["key"]
+    demo = booking("demo", "--catalog", str(file), "--port", str(free_port()), "-o", "json").json
+    assert demo["organizations"] == ["demo"]
+    assert re.fullmatch(r"svc_[0-9A-Za-z]{40}", demo["key"])
+    assert demo["booking"]["guests"] == [{"tier_id": "standard", "count": 1}]
+    assert demo["environment"]["BOOKING_API_KEY"] == demo["key"]
 
 
 @pytest.mark.exhaustive(but="sqlite")
@@ -203,13 +203,13 @@ def test_the_demo_has_every_delivery_state_and_only_dead_ones_are_findings(
     do_not_serve(monkeypatch)
     assert stored_on_both("demo", "--port", str(free_port())).code == 0
     with contextlib.closing(Database(os.environ["BOOKING_DATABASE_URL"])) as database, database.reading() as tx:
-        found = tx.all(Statement(select(tables.deliveries.c.status, tables.deliveries.c.attempt_count)))
+        rows = tx.all(Statement(select(tables.deliveries.c.status, tables.deliveries.c.attempt_count)))
         endpoints = tx.all(Statement(select(tables.webhook_endpoints.c.status, tables.webhook_endpoints.c.url)))
-    assert {("succeeded", 1), ("queued", 1), ("dead", 6)} <= {tuple(each) for each in found}
-    assert {each[0] for each in endpoints} == {"enabled", "disabled"}
-    assert all(each[1].startswith("http://localhost:") for each in endpoints)
+    assert {("succeeded", 1), ("queued", 1), ("dead", 6)} <= {tuple(row) for row in rows}
+    assert {row[0] for row in endpoints} == {"enabled", "disabled"}
+    assert all(row[1].startswith("http://localhost:") for row in endpoints)
     findings = stored_on_both("doctor", "-o", "json")
-    assert (findings.code, {each["kind"] for each in findings.json["data"]}) == (13, {"needs_person"})
+    assert (findings.code, {row["kind"] for row in findings.json["data"]}) == (13, {"needs_person"})
 
 
 def test_a_bad_catalogue_leaves_no_organization(
@@ -224,7 +224,7 @@ def test_a_bad_catalogue_leaves_no_organization(
 
 
 def test_without_the_examples_a_catalogue_is_asked_for(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = [each._replace(catalogue=Path("nowhere.json")) for each in demo_organizations.ORGANIZATIONS]
+    missing = [demo._replace(catalogue=Path("nowhere.json")) for demo in demo_organizations.ORGANIZATIONS]
     monkeypatch.setattr(demo_organizations, "ORGANIZATIONS", missing)
     for option in (("--port", str(free_port())), ("--once",)):
         refused = booking("demo", *option, "-o", "json")

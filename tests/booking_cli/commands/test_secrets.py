@@ -24,9 +24,9 @@ def cards(fjord_on_both: Booking) -> list[str]:
 
 
 def test_nothing_is_sealed_in_an_empty_database(fjord_on_both: Booking) -> None:
-    shown = fjord_on_both("secrets", "status", "--json").json
-    assert shown["data"] == []
-    assert shown["keys"] == [{"key_id": OLD, "place": 1, "values": 0, "can_be_dropped": False}]
+    status = fjord_on_both("secrets", "status", "--json").json
+    assert status["data"] == []
+    assert status["keys"] == [{"key_id": OLD, "place": 1, "values": 0, "can_be_dropped": False}]
 
 
 def test_a_rotation_from_the_first_look_to_the_dropped_key(
@@ -40,8 +40,8 @@ def test_a_rotation_from_the_first_look_to_the_dropped_key(
     assert before["data"] == [row]
     assert before["keys"][1] == {"key_id": OLD, "place": 2, "values": 3, "can_be_dropped": False}
     assert "needed for 3 values: booking secrets reseal" in booking("secrets", "status").err
-    done = booking("secrets", "reseal", "--json")
-    assert (done.code, _of_cards(done)) == (0, {"kind": "gift_card_code", "resealed": 3, "lost": 0})
+    result = booking("secrets", "reseal", "--json")
+    assert (result.code, _of_cards(result)) == (0, {"kind": "gift_card_code", "resealed": 3, "lost": 0})
     after = booking("secrets", "status", "--json").json
     assert after["data"] == [row | {"state": "current", "key_id": NEW, "place": 1}]
     assert after["keys"][1] == {"key_id": OLD, "place": 2, "values": 0, "can_be_dropped": True}
@@ -72,9 +72,9 @@ def test_a_damaged_value_is_logged_once_when_the_service_starts(
     settings = storage.load_settings()
     service.prepare(settings)
     create_app(settings)
-    said = capsys.readouterr().err
-    assert said.count("Sealed values are damaged: gift card codes.") == 1
-    assert "booking doctor names each damaged value" in said
+    log = capsys.readouterr().err
+    assert log.count("Sealed values are damaged: gift card codes.") == 1
+    assert "booking doctor names each damaged value" in log
     assert len(cards) == 3
 
 
@@ -84,8 +84,8 @@ def test_a_lost_key_can_be_gone_on_without(cards: list[str], booking: Booking, e
     looked = booking("doctor")
     assert looked.code == 1
     assert f"gift card codes (sealed with key {OLD})" in looked.err
-    shown = booking("secrets", "status")
-    assert f"Key {OLD} is not in BOOKING_SECRET_KEY, and 3 values need it." in shown.err
+    result = booking("secrets", "status")
+    assert f"Key {OLD} is not in BOOKING_SECRET_KEY, and 3 values need it." in result.err
     resealed = booking("secrets", "reseal", "--json")
     assert (resealed.code, _of_cards(resealed)["lost"]) == (12, len(cards))
 
@@ -108,39 +108,39 @@ def test_the_refusal_of_a_weak_key_says_how_to_make_one(booking: Booking, enviro
 
 
 @pytest.fixture
-def kept(upgraded: None) -> Path:
+def key_file(upgraded: None) -> Path:
     """Return the file of the secret key beside an empty database, where it is before a command has made it."""
     return Path("booking.db.secret")
 
 
-def test_a_missing_key_file_is_noticed_before_another_key_is_made(booking: Booking, kept: Path) -> None:
+def test_a_missing_key_file_is_noticed_before_another_key_is_made(booking: Booking, key_file: Path) -> None:
     create = ("--slug", "fjord", "--name", "Fjord", "--timezone", "Europe/Oslo", "--currency", "NOK")
     assert booking("orgs", "create", *create).code == 0
     assert booking("gift-cards", "issue", "--org", "fjord", "--amount", "50000").code == 0
-    kept.rename("elsewhere")
+    key_file.rename("elsewhere")
     for command in ("serve", "worker", "doctor"):
         refused = booking(command, "--json")
         assert refused.refusal == (2, "wrong_secret_key")
-        assert str(kept) in refused.error["message"]
-        assert not kept.exists()
+        assert str(key_file) in refused.error["message"]
+        assert not key_file.exists()
 
 
-def test_the_doctor_makes_no_key(booking: Booking, kept: Path) -> None:
+def test_the_doctor_makes_no_key(booking: Booking, key_file: Path) -> None:
     assert booking("doctor").code == 0
-    assert not kept.exists()
+    assert not key_file.exists()
 
 
-def test_a_key_file_takes_a_list_as_the_setting_does(booking: Booking, kept: Path) -> None:
-    kept.write_text(f"{BOTH}\n")
+def test_a_key_file_takes_a_list_as_the_setting_does(booking: Booking, key_file: Path) -> None:
+    key_file.write_text(f"{BOTH}\n")
     assert [key["key_id"] for key in booking("secrets", "status", "--json").json["keys"]] == [NEW, OLD]
-    kept.write_text("changeme\n")
+    key_file.write_text("changeme\n")
     refused = booking("secrets", "status", "--json")
     assert (refused.code, "openssl rand" in refused.error["message"]) == (2, True)
 
 
 def test_new_links_are_made(cards: list[str], booking: Booking) -> None:
-    done = booking("secrets", "reseal", "--new-links", "--yes", "--json").json
-    assert done["data"][-1] == {"kind": "guest_link", "resealed": 0, "lost": 0}
+    summary = booking("secrets", "reseal", "--new-links", "--yes", "--json").json
+    assert summary["data"][-1] == {"kind": "guest_link", "resealed": 0, "lost": 0}
     assert cards
 
 
@@ -160,5 +160,5 @@ def test_the_table_fits_a_terminal(cards: list[str], terminal: OnTerminal, envir
 
 def _of_cards(resealed: Any) -> Any:
     """Return the changes of the codes of gift cards."""
-    (found,) = [each for each in resealed.json["data"] if each["kind"] == "gift_card_code"]
-    return found
+    (cards,) = [entry for entry in resealed.json["data"] if entry["kind"] == "gift_card_code"]
+    return cards

@@ -97,11 +97,11 @@ def test_a_migrated_database_is_served_by_several_processes_with_one_exposition(
         wait_until(lambda: running(address) == names, "all processes run")
         assert {status(f"{address}/api/v1/me") for _ in range(8)} == {401}
         assert status(f"{address}/healthz") == 200
-        found = [each for each in read_metrics(address) if each.name == "booking_http_requests_total"]
-    assert {each.labels["process"] for each in found} <= names
-    of_me = [each.value for each in found if (each.labels["operation"], each.labels["status"]) == ("get_me", "401")]
-    assert sum(of_me) == 8
-    assert sum(each.value for each in found if each.labels["operation"] == "get_health") == 1
+        samples = [point for point in read_metrics(address) if point.name == "booking_http_requests_total"]
+    assert {point.labels["process"] for point in samples} <= names
+    of_me = [point for point in samples if point.labels["operation"] == "get_me"]
+    assert sum(point.value for point in of_me if point.labels["status"] == "401") == 8
+    assert sum(point.value for point in samples if point.labels["operation"] == "get_health") == 1
 
 
 @pytest.mark.usefixtures("upgraded")
@@ -130,23 +130,23 @@ def remaining(url: str, forwarded_for: str) -> int:
 @pytest.mark.exhaustive(but="127.0.0.1-")
 @pytest.mark.usefixtures("upgraded")
 @pytest.mark.parametrize(
-    ("trusted", "left"),
+    ("trusted", "expected"),
     [
         *((proxies, [59, 59, 58, 59]) for proxies in ("127.0.0.0/8, ::1/128", "127.0.0.1")),
         *((others, [59, 58, 57, 56]) for others in ("10.0.0.0/8", "")),
     ],
 )
 def test_a_trusted_proxy_names_the_client_and_nobody_else_does(
-    process: Process, environment: Environment, trusted: str, left: list[int]
+    process: Process, environment: Environment, trusted: str, expected: list[int]
 ) -> None:
     environment("BOOKING_TRUSTED_PROXIES", trusted)
     # Of several addresses the last that is not a proxy's counts: a client can write any text before it.
     clients = ["192.0.2.1", "192.0.2.2", "192.0.2.3, ::ffff:192.0.2.1", "2001:db8::1"]
     with serving(process("serve", "--port", "0")) as (address, _):
         began = time.monotonic()
-        seen = [remaining(f"{address}/api/v1/me", client) for client in clients]
+        counts = [remaining(f"{address}/api/v1/me", client) for client in clients]
         given_back = int(time.monotonic() - began)  # one for each second
-    assert all(least <= each <= least + given_back for each, least in zip(seen, left, strict=True)), seen
+    assert all(least <= count <= least + given_back for count, least in zip(counts, expected, strict=True)), counts
 
 
 @pytest.mark.usefixtures("upgraded")

@@ -28,13 +28,13 @@ def checkout(shop: Any, *argv: str, adults: int = 1) -> Any:
 
 
 def test_hold_check_out_and_pay(shop: Any) -> None:
-    held = shop("hold", *AT, "--seats", "3", "--for", "15m")
-    assert held.code == 0, held.err
-    assert (held.json["departure_id"], held.json["seats"]) == (DEPARTURE, 3)
-    assert held.json["expires_at"].endswith(("+01:00", "+02:00"))
+    hold = shop("hold", *AT, "--seats", "3", "--for", "15m")
+    assert hold.code == 0, hold.err
+    assert (hold.json["departure_id"], hold.json["seats"]) == (DEPARTURE, 3)
+    assert hold.json["expires_at"].endswith(("+01:00", "+02:00"))
     assert checkout(shop, adults=2).code == 7
     pending = checkout(
-        shop, "--hold", held.json["id"].upper(), "--add-on", "drysuit=1", "--note", "Late", "--discount", "4000",
+        shop, "--hold", hold.json["id"].upper(), "--add-on", "drysuit=1", "--note", "Late", "--discount", "4000",
         "--phone", "+47 900", adults=3,
     )  # fmt: skip
     assert pending.code == 0, pending.err
@@ -51,10 +51,10 @@ def test_hold_check_out_and_pay(shop: Any) -> None:
 
 
 def test_a_checkout_keeps_a_reference_and_metadata(shop: Any) -> None:
-    kept = ("--external-reference", "A-1", "--unique", "--metadata", "channel=acme")
-    booking = checkout(shop, *kept).json
+    reference = ("--external-reference", "A-1", "--unique", "--metadata", "channel=acme")
+    booking = checkout(shop, *reference).json
     assert (booking["external_reference"], booking["metadata"]) == ("A-1", {"channel": "acme"})
-    assert checkout(shop, *kept).code == 7
+    assert checkout(shop, *reference).code == 7
     assert checkout(shop, "--unique").code == 8
 
 
@@ -64,12 +64,12 @@ def test_a_gift_card_that_pays_all_confirms_at_once(shop: Any) -> None:
 
 
 def test_a_released_hold_gives_its_seats_back(shop: Any) -> None:
-    held = shop("hold", *AT, "--seats", "4").json
+    hold = shop("hold", *AT, "--seats", "4").json
     assert checkout(shop).code == 7
-    released = shop("release", held["id"])
-    assert (released.code, released.json) == (0, held | {"status": "released"})
+    released = shop("release", hold["id"])
+    assert (released.code, released.json) == (0, hold | {"status": "released"})
     assert checkout(shop).code == 0
-    refused = checkout(shop, "--hold", held["id"])
+    refused = checkout(shop, "--hold", hold["id"])
     assert (refused.code, refused.error["details"][0]["reason"]) == (7, "hold_ended")
 
 

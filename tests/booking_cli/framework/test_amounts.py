@@ -34,7 +34,7 @@ def test_an_amount_is_read_in_the_units_of_its_currency(text: str, currency: str
 
 
 @pytest.mark.parametrize(
-    ("text", "currency", "said"),
+    ("text", "currency", "message"),
     [
         ("500,00", "NOK", "write 500.00"),
         ("1,000.00", "NOK", "write 500.00"),
@@ -51,8 +51,8 @@ def test_an_amount_is_read_in_the_units_of_its_currency(text: str, currency: str
         ("999999999999999999.99", "NOK", "larger than an amount can be"),
     ],
 )
-def test_what_could_be_meant_in_two_ways_is_refused(text: str, currency: str, said: str) -> None:
-    with pytest.raises(typer.BadParameter, match=said):
+def test_what_could_be_meant_in_two_ways_is_refused(text: str, currency: str, message: str) -> None:
+    with pytest.raises(typer.BadParameter, match=message):
         parse_amount(text, currency)
 
 
@@ -78,9 +78,9 @@ def test_an_amount_that_looks_like_major_units_needs_an_answer(
 
 
 def test_a_question_has_both_readings_and_how_to_write_the_other_one() -> None:
-    with pytest.raises(Question) as asked:
+    with pytest.raises(Question) as question:
         amounts.require_intended(Cli(), "1290", 1_290, 1_290_000, "KWD")
-    assert str(asked.value) == (
+    assert str(question.value) == (
         "1290 has no decimal point, so it is 1.290 KWD; 1,290.000 KWD is written 1290.000."
         " Record 1.290 KWD of 1,290.000 KWD?"
     )
@@ -89,9 +89,9 @@ def test_a_question_has_both_readings_and_how_to_write_the_other_one() -> None:
 def test_a_gift_card_is_issued_for_what_was_typed_and_says_so(fjord_on_both: Booking) -> None:
     issue = ("gift-cards", "issue", "--org", "fjord-tours", "--amount")
     for text in ("500.00", "50000"):
-        made = fjord_on_both(*issue, text)
-        assert "balance\t500.00 NOK\n" in made.out
-        assert "Issued a gift card of 500.00 NOK." in made.err.splitlines()
+        result = fjord_on_both(*issue, text)
+        assert "balance\t500.00 NOK\n" in result.out
+        assert "Issued a gift card of 500.00 NOK." in result.err.splitlines()
     assert fjord_on_both(*issue, "5", "-q").err == "Issued a gift card of 0.05 NOK.\n"
     assert "balance\t500 CLP\n" in fjord_on_both(*issue, "500", "--currency", "CLP").out
     assert fjord_on_both(*issue, "500.001", "-o", "json").refusal == (2, "usage")

@@ -31,9 +31,9 @@ def test_a_prefix_is_the_types_that_can_be_subscribed_to() -> None:
 
 
 def test_an_endpoint_subscribes_to_all_of_a_kind(booking: Booking, shop: World) -> None:
-    made = booking(*HOOK, "--event", "booking.*", "-o", "json").json
-    assert made["event_types"] == BOOKING
-    change = ("webhooks", "update", made["id"], "--event", "customer.*", "-o", "json")
+    endpoint = booking(*HOOK, "--event", "booking.*", "-o", "json").json
+    assert endpoint["event_types"] == BOOKING
+    change = ("webhooks", "update", endpoint["id"], "--event", "customer.*", "-o", "json")
     assert booking(*change, "--event", "ping").code == 8, "ping cannot be subscribed to"
     assert booking(*change).json["event_types"] == ["customer.created", "customer.updated"]
 
@@ -48,7 +48,7 @@ def test_the_feed_and_the_log_take_a_prefix(booking: Booking, shop: World) -> No
         assert len(booking(*argv, "--type", "*", "-o", "json").json["data"]) >= 2
     log = ("webhooks", "deliveries", "list", hook, "--event-type")
     both = booking(*log, "customer.*", "-o", "json").json
-    assert ([each["event_type"] for each in both["data"]], both["has_more"]) == (["customer.created"] * 2, False)
+    assert ([row["event_type"] for row in both["data"]], both["has_more"]) == (["customer.created"] * 2, False)
     one = booking(*log, "customer.*", "-n", "1", "-o", "json").json
     assert (one["data"], one["has_more"]) == (both["data"][:1], True)
     assert booking(*log, "customer.*", "--order", "asc", "-o", "json").json["data"] == both["data"][::-1]
@@ -101,10 +101,10 @@ def test_a_misspelt_word_is_one_line_with_the_near_one(booking: Booking, argv: t
 def test_a_misspelt_setting_is_named_with_every_other_problem(fjord: Booking) -> None:
     refused = fjord("orgs", "set", "fjord-tours", "pending_minuts=3", "refund_late_percent=200", "-o", "json")
     assert (refused.code, refused.error["hint"]) == (8, "did you mean pending_minutes?")
-    assert [each["field"] for each in refused.error["details"]] == ["pending_minuts", "refund_late_percent"]
+    assert [detail["field"] for detail in refused.error["details"]] == ["pending_minuts", "refund_late_percent"]
 
 
 def test_a_kind_of_made_up_events_is_printed_as_a_list(booking: Booking) -> None:
     printed = booking("webhooks", "trigger", "customer.*", "-o", "json").json
-    bodies = [json.loads(each["body"]) for each in printed["data"]]
+    bodies = [json.loads(event["body"]) for event in printed["data"]]
     assert [body["type"] for body in bodies] == ["customer.created", "customer.updated"]

@@ -30,7 +30,7 @@ OF_ONE_ORGANIZATION: tuple[tuple[str, ...], ...] = (
 CASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     *((listing.name[:-1].replace("_", " "), (listing.path[1:], "get", UNKNOWN)) for listing in LISTINGS),
     *(("organization", (*command, "--org", "nobody")) for command in OF_ONE_ORGANIZATION),
-    *(("organization", ("orgs", each, "nobody")) for each in ("show", "notify-email")),
+    *(("organization", ("orgs", name, "nobody")) for name in ("show", "notify-email")),
     ("organization", ("orgs", "set", "nobody", "name=x")),
     ("departure", ("bookings", "create", *PARTY, "--payment", "invoice", *PERSON)),
     ("departure", ("bookings", "quote", *PARTY)),
@@ -41,14 +41,14 @@ CASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("departure", ("departures", "get", UNKNOWN)),
     ("departure", ("departures", "manifest", UNKNOWN)),
     ("departure", ("departures", "manifest", UNKNOWN, "--org", SLUG)),
-    *(("departure", ("departures", each, UNKNOWN)) for each in ("show", "close", "reopen")),
+    *(("departure", ("departures", name, UNKNOWN)) for name in ("show", "close", "reopen")),
     ("departure", ("departures", "seats", UNKNOWN, "5")),
     ("departure", ("departures", "cancel", UNKNOWN, "--yes")),
     ("checkout", ("checkouts", "get", UNKNOWN)),
-    *(("hold", ("holds", each, UNKNOWN)) for each in ("get", "extend", "delete")),
+    *(("hold", ("holds", name, UNKNOWN)) for name in ("get", "extend", "delete")),
     ("hold", ("storefront", "release", UNKNOWN)),
     ("hold", ("storefront", "checkout", "--org", SLUG, *AT_DEPARTURE, "--hold", UNKNOWN, *PERSON)),
-    *(("booking", ("bookings", each, UNKNOWN)) for each in ("check-in", "no-show", "confirm")),
+    *(("booking", ("bookings", name, UNKNOWN)) for name in ("check-in", "no-show", "confirm")),
     *(("booking", ("bookings", "cancel", UNKNOWN, *org, "--yes")) for org in ((), ("--org", SLUG))),
     ("booking", ("bookings", "get", UNKNOWN, "--org", SLUG)),
     ("booking", ("bookings", "change-party", UNKNOWN, "--guest", "adult=1")),
@@ -61,24 +61,24 @@ CASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("booking", ("refunds", "record", UNKNOWN, "--amount", "5.00", "--note", "Goodwill")),
     ("booking", ("api", "GET", f"bookings/{UNKNOWN}")),
     ("recorded payment", ("payments", "void", UNKNOWN)),
-    *(("refund", ("refunds", each, UNKNOWN)) for each in ("show", "retry")),
+    *(("refund", ("refunds", name, UNKNOWN)) for name in ("show", "retry")),
     ("refund", ("refunds", "settle", UNKNOWN, "--note", "Paid back in cash")),
     ("customer", ("customers", "update", UNKNOWN, "--name", "Ada")),
     ("customer", ("customers", "export", UNKNOWN)),
     ("customer", ("customers", "anonymize", UNKNOWN, "--yes")),
-    *(("gift card", ("gift-cards", each, UNKNOWN)) for each in ("transactions", "deactivate", "reactivate")),
-    *(("key", ("keys", each, UNKNOWN)) for each in ("show", "rotate")),
+    *(("gift card", ("gift-cards", name, UNKNOWN)) for name in ("transactions", "deactivate", "reactivate")),
+    *(("key", ("keys", name, UNKNOWN)) for name in ("show", "rotate")),
     ("key", ("keys", "revoke", UNKNOWN, "--yes")),
     ("key", ("keys", "update", UNKNOWN, "--name", "x")),
     ("key", ("keys", "expire", UNKNOWN, "--at", "2999-01-01")),
-    *(("mail", ("mails", each, UNKNOWN)) for each in ("show", "retry")),
-    *(("endpoint", ("webhooks", each, UNKNOWN)) for each in ("show", "enable", "rotate-secret", "test")),
+    *(("mail", ("mails", name, UNKNOWN)) for name in ("show", "retry")),
+    *(("endpoint", ("webhooks", name, UNKNOWN)) for name in ("show", "enable", "rotate-secret", "test")),
     ("endpoint", ("webhooks", "update", UNKNOWN, "--disable")),
     ("endpoint", ("webhooks", "delete", UNKNOWN, "--yes")),
     ("endpoint", ("webhooks", "redeliver", UNKNOWN, UNKNOWN)),
     *(("endpoint", ("webhooks", "recover", UNKNOWN, "--since", "2h", *dry)) for dry in ((), ("--dry-run",))),
     ("endpoint", ("webhooks", "deliveries", "list", UNKNOWN)),
-    *(("delivery", ("webhooks", "deliveries", each, HOOK, UNKNOWN)) for each in ("show", "retry")),
+    *(("delivery", ("webhooks", "deliveries", name, HOOK, UNKNOWN)) for name in ("show", "retry")),
     ("event", ("webhooks", "trigger", "--from-event", UNKNOWN)),
 )
 IN_THE_DATABASE = {
@@ -103,11 +103,11 @@ def test_the_hint_fits_what_was_not_found(
     booking: Booking, shop: World, tmp_path: Path, noun: str, argv: tuple[str, ...]
 ) -> None:
     (tmp_path / "catalogue.json").write_text('{"experiences": []}')
-    known = {SLUG: shop.organization.slug, DEPARTURE: shop.departure(shop.experience())}
+    replacements = {SLUG: shop.organization.slug, DEPARTURE: shop.departure(shop.experience())}
     if HOOK in argv:
         hook = ("--url", "https://127.0.0.1:8443/hook", "--event", "booking.created")
-        known[HOOK] = booking("webhooks", "create", *hook, "-o", "json").json["id"]
-    failed = booking(*(known.get(word, word) for word in argv), "-o", "json")
+        replacements[HOOK] = booking("webhooks", "create", *hook, "-o", "json").json["id"]
+    failed = booking(*(replacements.get(word, word) for word in argv), "-o", "json")
     assert (failed.code, failed.error["code"], failed.out) == (6, "not_found", "")
     assert failed.error["hint"].startswith(LISTS.get(noun, f"booking {noun}s list lists the {noun}s"))
 
@@ -116,13 +116,13 @@ def test_every_command_that_takes_an_id_is_among_them() -> None:
     tried = {argv[:length] for _, argv in CASES for length in (1, 2, 3)}
     for leaf in leaves():
         takes = {param.metavar for param in leaf.command.own_params} & {"ID", "HOLD", "BOOKING", "SLUG", "DELIVERY"}
-        arguments = [each for each in leaf.command.own_params if each.param_type_name == "argument"]
-        if takes and (arguments or any(each.required for each in leaf.command.own_params)):
+        arguments = [parameter for parameter in leaf.command.own_params if parameter.param_type_name == "argument"]
+        if takes and (arguments or any(parameter.required for parameter in leaf.command.own_params)):
             assert leaf.words in tried | NAMES_NOTHING_THERE, leaf.words
 
 
 def test_every_hint_names_a_command_that_there_is() -> None:
-    known = {" ".join(("booking", *leaf.words)) for leaf in leaves()}
+    commands = {" ".join(("booking", *leaf.words)) for leaf in leaves()}
     for hint in LISTS.values():
-        (named,) = re.findall(r"booking(?: [a-z-]+)+?(?= lists| creates| [A-Z-])", hint)
-        assert named in known
+        (command,) = re.findall(r"booking(?: [a-z-]+)+?(?= lists| creates| [A-Z-])", hint)
+        assert command in commands

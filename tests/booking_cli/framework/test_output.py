@@ -115,11 +115,11 @@ def test_a_title_is_the_shortest_unique_end_of_its_path() -> None:
 
 
 def test_prose_is_broken_into_lines_where_it_does_not_fit(recorded_terminal: RecordedTerminal) -> None:
-    seen = recorded_terminal(50)
+    screen = recorded_terminal(50)
     item = {"name": "x" * 20, "summary": "word " * 20}
     Renderer(color="never").many([item], ("name", "summary"), wrapped=["summary"])
-    assert max(map(len, seen.getvalue().splitlines())) <= 50
-    assert seen.getvalue().count("word") == 20
+    assert max(map(len, screen.getvalue().splitlines())) <= 50
+    assert screen.getvalue().count("word") == 20
 
 
 ID = ITEM["id"]
@@ -127,7 +127,7 @@ TOTAL = {"id": "b1", "total": ITEM["price"]}
 
 
 @pytest.mark.parametrize(
-    ("settings", "shown", "lines"),
+    ("settings", "content", "lines"),
     [
         ({"fields": ["id", "price.currency"]}, ITEM, [f"{ID}\tNOK"]),
         ({"fields": ["extra"]}, [{"id": "1"}, {"id": "2", "extra": "x"}], ["", "x"]),
@@ -140,15 +140,15 @@ TOTAL = {"id": "b1", "total": ITEM["price"]}
     ids=lambda value: str(value) if isinstance(value, dict) and "name" not in value else "",
 )
 def test_fields_are_chosen_in_each_format(
-    capsys: pytest.CaptureFixture[str], settings: dict[str, Any], shown: Any, lines: list[Any]
+    capsys: pytest.CaptureFixture[str], settings: dict[str, Any], content: Any, lines: list[Any]
 ) -> None:
     renderer = Renderer(**settings)
-    if isinstance(shown, list):
-        renderer.many(shown, ("id",))
+    if isinstance(content, list):
+        renderer.many(content, ("id",))
     else:
-        renderer.one(shown)
-    found = written(capsys).splitlines()
-    assert [json.loads(line) if settings.get("output") else line for line in found] == lines
+        renderer.one(content)
+    written_lines = written(capsys).splitlines()
+    assert [json.loads(line) if settings.get("output") else line for line in written_lines] == lines
 
 
 def test_json_is_the_object_or_the_envelope_of_the_api(capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,12 +174,12 @@ def test_a_field_that_is_not_there_is_refused_before_anything_is_written(
 
 def test_an_empty_list_refuses_a_field_when_its_shape_is_known(capsys: pytest.CaptureFixture[str]) -> None:
     Renderer(fields=["nosuch"]).many([], ("id",))
-    known = Renderer(fields=["totals.total.nosuch"])
-    known.set_shape("booking")
+    renderer = Renderer(fields=["totals.total.nosuch"])
+    renderer.set_shape("booking")
     with pytest.raises(UnknownField):
-        known.many([], ("id",))
+        renderer.many([], ("id",))
     with pytest.raises(UnknownField):
-        known.set_shape("booking", check_now=True)
+        renderer.set_shape("booking", check_now=True)
     newer = Renderer(fields=["newer"])
     newer.set_shape("booking")
     newer.many([{"id": "1", "newer": "x"}], ("id",))
@@ -205,9 +205,9 @@ def test_a_table_in_a_pipe_cuts_nothing_and_has_no_color(capsys: pytest.CaptureF
 
 
 def test_columns_that_were_asked_for_are_all_shown(recorded_terminal: RecordedTerminal) -> None:
-    seen = recorded_terminal(40)
+    screen = recorded_terminal(40)
     Renderer(color="never", fields=["name", "more"]).many([{"name": "kayak", "more": "x" * 60}], ("name",))
-    assert seen.getvalue().count("x") == 60
+    assert screen.getvalue().count("x") == 60
 
 
 @pytest.mark.parametrize("code", [*range(0x20), 0x7F, 0x9B, 0x061C, 0x200F, 0x2028, 0x202E, 0x2066, 0x2069])
@@ -278,10 +278,10 @@ def test_quiet_keeps_notes_and_not_errors_away(capsys: pytest.CaptureFixture[str
 
 def test_a_bar_is_drawn_on_a_terminal_unless_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     for is_wanted in (True, False):
-        monkeypatch.setattr("sys.stderr", seen := Terminal())
+        monkeypatch.setattr("sys.stderr", screen := Terminal())
         with Renderer(color="never", progress=is_wanted).progress("importing") as advance:
             advance(3, 7)
-        assert ("importing" in seen.getvalue(), seen.getvalue() != "") == (is_wanted, is_wanted)
+        assert ("importing" in screen.getvalue(), screen.getvalue() != "") == (is_wanted, is_wanted)
 
 
 # Lists without an end ------------------------------------------------------------------------------------------------
@@ -292,17 +292,17 @@ LINE = {"at": "2026-11-21T13:00:00+01:00", "type": "a\x1b[2J", "id": "one"}
 
 
 def test_on_a_terminal_a_line_has_the_columns_that_fit(recorded_terminal: RecordedTerminal) -> None:
-    seen = recorded_terminal(40)
+    screen = recorded_terminal(40)
     Stream(Cli(), COLUMNS).show(LINE)
-    assert seen.getvalue() == "at                type\n2026-11-21 13:00  a\\x1b[2J\n"
+    assert screen.getvalue() == "at                type\n2026-11-21 13:00  a\\x1b[2J\n"
 
 
 def test_fields_that_were_asked_for_are_all_shown(recorded_terminal: RecordedTerminal) -> None:
-    seen, cli = recorded_terminal(40), Cli()
+    screen, cli = recorded_terminal(40), Cli()
     cli.options.fields = ("id", "type", "at", "nothing")
     stream = Stream(cli, COLUMNS)
     stream.show(LINE)
-    assert "one  a\\x1b[2J  2026-11-21 13:00\n" in seen.getvalue()
+    assert "one  a\\x1b[2J  2026-11-21 13:00\n" in screen.getvalue()
 
 
 @pytest.mark.parametrize("output", ["json", "jsonl", None])
@@ -323,11 +323,11 @@ def test_a_follower_waits_for_a_service_that_is_away_and_says_so(
     monkeypatch.setattr("booking_sdk._feed_reader._BACKOFF_S", 0.0)
     page = json.dumps({"data": [], "has_more": False, "next_cursor": None, "resume_cursor": "c"}).encode()
     away = (503, b'{"error": "Away.", "code": "service_unavailable"}')
-    gone = (401, b'{"error": "Revoked.", "code": "api_key_revoked"}')
-    canned.answers = [(200, page), (200, page), away, away, away, (200, page), gone]
+    revoked = (401, b'{"error": "Revoked.", "code": "api_key_revoked"}')
+    canned.answers = [(200, page), (200, page), away, away, away, (200, page), revoked]
     ended = booking("events", "tail", "--follow")
     assert ended.code == ExitCode.AUTH
     waiting, outage = ended.err.splitlines()[:2]
     assert waiting == "Waiting for events; Ctrl-C to stop."
     assert outage.startswith("the event feed does not answer and is requested again: 503 service_unavailable")
-    assert len(canned.asked) == 7
+    assert len(canned.requests) == 7

@@ -48,8 +48,8 @@ def test_a_secret_goes_into_a_new_file_that_only_its_owner_reads(
 ) -> None:
     making, group = Making(booking, shop), name.split()[0]
     file = tmp_path / "kept"
-    made = booking(*making.commands[name], "--secret-file", "kept", "-o", "json").json
-    assert (made["secret_file"], made.keys() & {"key", "secret", "code"}) == ("kept", set())
+    resource = booking(*making.commands[name], "--secret-file", "kept", "-o", "json").json
+    assert (resource["secret_file"], resource.keys() & {"key", "secret", "code"}) == ("kept", set())
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     secret = file.read_text()
     assert secret.startswith(SECRETS[group])

@@ -134,9 +134,9 @@ def drawn(
     columns: Sequence[str],
     truncated: Mapping[str, int],
 ) -> list[str]:
-    seen = recorded_terminal(width)
+    screen = recorded_terminal(width)
     Renderer(color="never").many(items, columns, truncated=truncated)
-    return seen.getvalue().splitlines()
+    return screen.getvalue().splitlines()
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -157,7 +157,7 @@ def test_no_table_is_wider_than_its_terminal(recorded_terminal: RecordedTerminal
     items, columns, truncated = TABLES[table]
     layout = Layout({path: ["x" * 90] for path in columns}, dict.fromkeys(columns, "h"), (), truncated)
     for width in range(20, 200, 7):
-        widths = [90 if each is None else each for each in layout.fit(width).values()]
+        widths = [90 if column_width is None else column_width for column_width in layout.fit(width).values()]
         assert len(widths) == 1 or sum(widths) + 2 * (len(widths) - 1) <= width
         assert len(drawn(recorded_terminal, width, items, columns, truncated)) >= len(items)
 
@@ -241,8 +241,8 @@ def test_availability_ends_after_its_limit(booking: Booking, shop: World) -> Non
     first = booking("availability", "--limit", "2", "--fields", "id")
     assert first.out.split() == ids[:2]
     assert "There are more: use --limit N." in first.err
-    shown = booking("availability", "-o", "json").json
-    assert ([each["id"] for each in shown["data"]], shown["has_more"]) == (ids[:25], True)
+    page = booking("availability", "-o", "json").json
+    assert ([entry["id"] for entry in page["data"]], page["has_more"]) == (ids[:25], True)
     everything = booking("availability", "--limit", "27", "-o", "json").json
     assert (len(everything["data"]), everything["has_more"]) == (27, False)
 
@@ -251,8 +251,8 @@ def test_availability_in_json_is_the_api_unchanged(booking: Booking, shop: World
     shop.departure(shop.experience())
     (departure,) = booking("availability", "-o", "json").json["data"]
     assert "experience" not in departure
-    (named,) = booking("availability", "-o", "jsonl", "--fields", "experience.title").out.splitlines()
-    assert "title" in named
+    (line,) = booking("availability", "-o", "jsonl", "--fields", "experience.title").out.splitlines()
+    assert "title" in line
 
 
 def test_without_the_scope_for_titles_the_departures_are_shown(
@@ -261,10 +261,10 @@ def test_without_the_scope_for_titles_the_departures_are_shown(
     experience = shop.experience()
     departure = shop.departure(experience)
     environment("BOOKING_API_KEY", shop.key(Scope.AVAILABILITY_READ))
-    shown = booking("availability")
-    assert shown.code == 0
-    assert shown.out.startswith(departure)
-    assert shown.out.rstrip("\n").endswith(experience)
+    result = booking("availability")
+    assert result.code == 0
+    assert result.out.startswith(departure)
+    assert result.out.rstrip("\n").endswith(experience)
 
 
 def test_a_departure_that_cannot_be_booked_shows_why_instead_of_its_seats() -> None:

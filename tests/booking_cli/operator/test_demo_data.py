@@ -28,10 +28,10 @@ DAYS = tuple(date(2026, 11, 25) + timedelta(days=days) for days in (0, 40, 200, 
 
 @pytest.mark.exhaustive(but="fjord-tours")
 @pytest.mark.parametrize("today", DAYS, ids=str)
-@pytest.mark.parametrize("demo", ORGANIZATIONS, ids=[each.slug for each in ORGANIZATIONS])
+@pytest.mark.parametrize("demo", ORGANIZATIONS, ids=[demo.slug for demo in ORGANIZATIONS])
 def test_each_of_the_next_six_months_has_departures(demo: DemoOrganization, today: date) -> None:
     plan = transfer.validate(demo_data.shifted(json.loads(demo.catalogue.read_text()), today))
-    starts = [datetime.fromtimestamp(each.values["starts_at"] / SECOND, UTC).date() for each in plan.departures]
+    starts = [datetime.fromtimestamp(entry.values["starts_at"] / SECOND, UTC).date() for entry in plan.departures]
     months = [sum(30 * month <= (start - today).days < 30 * (month + 1) for start in starts) for month in range(6)]
     assert min(months) >= 20
     assert months[0] >= 60
@@ -73,12 +73,12 @@ def test_bookings_fit_in_the_departures_when_the_next_ones_are_the_smallest(
             raise Undone
 
 
-@pytest.mark.parametrize("demo", ORGANIZATIONS, ids=[each.slug for each in ORGANIZATIONS])
+@pytest.mark.parametrize("demo", ORGANIZATIONS, ids=[demo.slug for demo in ORGANIZATIONS])
 def test_the_pictures_of_the_experiences_are_served_and_cached(demo: DemoOrganization) -> None:
     app = FastAPI()
     app.include_router(demo_app.router)
     document = demo_data.with_pictures(json.loads(demo.catalogue.read_text()))
-    urls = [each["image_url"] for each in document["experiences"] if each.get("image_url")]
+    urls = [experience["image_url"] for experience in document["experiences"] if experience.get("image_url")]
     assert len(urls) >= 10
     with TestClient(app) as client:
         for url in urls:
@@ -92,8 +92,8 @@ def test_the_pictures_of_the_experiences_are_served_and_cached(demo: DemoOrganiz
 
 
 def test_a_guest_reads_norwegian_titles_tiers_and_add_ons() -> None:
-    for each in json.loads(ORGANIZATIONS[0].catalogue.read_text())["experiences"]:
-        texts = each["translations"]["nb"]
-        assert texts["title"] != each["title"]
+    for experience in json.loads(ORGANIZATIONS[0].catalogue.read_text())["experiences"]:
+        texts = experience["translations"]["nb"]
+        assert texts["title"] != experience["title"]
         for kind in ("price_tiers", "add_ons"):
-            assert texts.get(kind, {}).keys() == {item["id"] for item in each[kind]}
+            assert texts.get(kind, {}).keys() == {item["id"] for item in experience[kind]}

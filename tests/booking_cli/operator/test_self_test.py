@@ -53,9 +53,9 @@ def test_every_step_passes_and_nothing_is_left(
     result = stored_on_both("demo", "--once", "-o", "json")
     assert (result.code, result.err) == (0, "")
     steps = result.json["data"]
-    assert [each["step"] for each in steps] == STEPS
-    assert all(each["ok"] is True for each in steps)
-    widths = [max(len(str(each[column])) for each in steps) for column in self_test.COLUMNS]
+    assert [step["step"] for step in steps] == STEPS
+    assert all(step["ok"] is True for step in steps)
+    widths = [max(len(str(step[column])) for step in steps) for column in self_test.COLUMNS]
     assert sum(widths) + 2 * (len(widths) - 1) <= 80
     nothing_left()
     organizations = stored_on_both("orgs", "list", "-o", "json").json["data"]
@@ -72,12 +72,12 @@ def test_the_self_test_repeats_on_postgresql_and_removes_its_receiver(
     monkeypatch.setattr(self_test, "Verifier", lambda _: Verifier(generate_secret()))
     assert booking("demo", "--once", "-q").code == 1
     organizations = booking("orgs", "list", "-o", "json").json["data"]
-    assert [each["slug"].rpartition("-")[0] for each in organizations] == ["fjord-tours"] * 3
+    assert [organization["slug"].rpartition("-")[0] for organization in organizations] == ["fjord-tours"] * 3
     keys = booking("keys", "list", "--org", organizations[0]["slug"], "-o", "json").json["data"]
     assert [key["expires_at"] is not None for key in keys] == [True]
     database = Database(fresh_database_url)
-    for each in organizations:
-        caller: Any = SimpleNamespace(organization=SimpleNamespace(id=each["id"]))
+    for organization in organizations:
+        caller: Any = SimpleNamespace(organization=SimpleNamespace(id=organization["id"]))
         assert database.read(lambda tx, caller=caller: find_all(tx, caller))["data"] == []  # type: ignore[misc]
     database.close()
 
@@ -100,7 +100,7 @@ def test_a_delivery_that_does_not_verify_fails_the_self_test(
     result = booking("demo", "--once", "-o", "json")
     assert result.code == 1
     *fine, last = result.json["data"]
-    assert all(each["ok"] for each in fine)
+    assert all(step["ok"] for step in fine)
     assert last == {"step": "deliver", "asked": "the receiver", "answer": "signature_mismatch", "ok": False}
     nothing_left()
 
@@ -131,7 +131,7 @@ def test_a_delivery_that_does_not_come_fails_the_self_test(booking: Booking, mon
 @pytest.mark.exhaustive(but="step failed")
 @pytest.mark.usefixtures("copied_schema")
 @pytest.mark.parametrize(
-    ("raised", "shown"),
+    ("raised", "answer"),
     [
         (APIConnectionError("reset"), "no answer (APIConnectionError)"),
         (KeyError("id"), "unexpected response"),
@@ -140,7 +140,7 @@ def test_a_delivery_that_does_not_come_fails_the_self_test(booking: Booking, mon
     ids=["no answer", "unexpected response", "step failed"],
 )
 def test_whatever_goes_wrong_is_marked_at_its_step(
-    booking: Booking, monkeypatch: pytest.MonkeyPatch, raised: Exception, shown: str
+    booking: Booking, monkeypatch: pytest.MonkeyPatch, raised: Exception, answer: str
 ) -> None:
     def fail(*_: Any) -> Iterator[str]:
         yield "200 fine"
@@ -151,7 +151,7 @@ def test_whatever_goes_wrong_is_marked_at_its_step(
     assert result.code == 1
     *_, me, failed = result.json["data"]
     assert (me["answer"], me["ok"]) == ("200 fine", True)
-    assert failed == {"step": "receiver", "asked": "POST /webhooks", "answer": shown, "ok": False}
+    assert failed == {"step": "receiver", "asked": "POST /webhooks", "answer": answer, "ok": False}
 
 
 @pytest.mark.usefixtures("copied_schema")

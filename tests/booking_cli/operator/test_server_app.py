@@ -18,7 +18,7 @@ POST = b"POST /api/v1/bookings HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nConne
 
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
-    return [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+    return [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.mark.exhaustive(but="--workers 2]")
@@ -67,7 +67,7 @@ def test_a_process_that_crashes_shows_the_stacks_of_its_threads(
         if command == "worker":
             wait_until(lambda: len(psutil.Process(process.pid).threads()) > 1, "it has begun to work")
         process.send_signal(signal.SIGSEGV)
-        shown = "".join(log)
+        text = "".join(log)
         assert process.wait() == -signal.SIGSEGV
-    assert "Fatal Python error: Segmentation fault" in shown
-    assert "most recent call first" in shown
+    assert "Fatal Python error: Segmentation fault" in text
+    assert "most recent call first" in text

@@ -16,20 +16,20 @@ CLIENTS = 64
 
 def test_a_burst_of_connections_is_dealt_out() -> None:
     with contextlib.ExitStack() as stack:
-        taken = stack.enter_context(bound(socket.AF_INET, ("127.0.0.1", 0)))
-        address = taken.getsockname()
+        original = stack.enter_context(bound(socket.AF_INET, ("127.0.0.1", 0)))
+        address = original.getsockname()
         with pytest.raises(ConnectionRefusedError):  # no socket listens on a port that is only bound
             socket.create_connection(address)
-        own = [stack.enter_context(pickle.loads(pickle.dumps(taken))) for _ in range(2)]
-        for each in own:
-            assert each.getsockname() == address
-            each.listen(CLIENTS)
-            each.setblocking(False)
+        listeners = [stack.enter_context(pickle.loads(pickle.dumps(original))) for _ in range(2)]
+        for listener in listeners:
+            assert listener.getsockname() == address
+            listener.listen(CLIENTS)
+            listener.setblocking(False)
         for _ in range(CLIENTS):
             stack.enter_context(socket.create_connection(address))
-        got = [_accepted(each, stack) for each in own]
-        assert sum(got) == CLIENTS
-        assert all(got)
+        counts = [_accepted(listener, stack) for listener in listeners]
+        assert sum(counts) == CLIENTS
+        assert all(counts)
 
 
 def _accepted(listening: socket.socket, stack: contextlib.ExitStack) -> int:

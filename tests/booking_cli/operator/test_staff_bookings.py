@@ -24,8 +24,8 @@ def staff(stored_on_both: Booking) -> Booking:
 
 
 def create(staff: Booking, departure: str, source: str = "admin", *argv: str) -> Any:
-    given = ("--departure", departure, *ADA, "--payment", "pay_on_site", *argv)
-    return staff("create", *ORG, "--source", source, *given)
+    arguments = ("--departure", departure, *ADA, "--payment", "pay_on_site", *argv)
+    return staff("create", *ORG, "--source", source, *arguments)
 
 
 # Creating --------------------------------------------------------------------------------------------------------
@@ -33,14 +33,14 @@ def create(staff: Booking, departure: str, source: str = "admin", *argv: str) ->
 
 @pytest.mark.parametrize("source", ["admin", "agency", "ai"])
 def test_a_booking_says_who_made_it(staff: Booking, ops: Operations, departure: str, source: str) -> None:
-    made = create(staff, departure, source, "--add-on", "drysuit=1", "--note", "Late", "--phone", "+47 900")
-    assert made.code == 0, made.err
-    assert WireBooking.model_validate_json(made.out).source == source
-    booked = made.json
+    result = create(staff, departure, source, "--add-on", "drysuit=1", "--note", "Late", "--phone", "+47 900")
+    assert result.code == 0, result.err
+    assert WireBooking.model_validate_json(result.out).source == source
+    booked = result.json
     assert (booked["status"], booked["note"], booked["manage_url"]) == ("confirmed", "Late", None)
     assert booked["totals"]["total"]["amount_minor"] == 2 * 89000 + 15000
     assert ops.event_types(booked["id"]) == ["booking.created", "booking.confirmed"]
-    assert {each["data"]["object"].get("source", source) for each in ops.events()} == {source}
+    assert {event["data"]["object"].get("source", source) for event in ops.events()} == {source}
     assert "booking_confirmation_mail" in ops.outbox_kinds(booked["id"])
     assert ops.world.examine() == []
 
@@ -52,8 +52,8 @@ def test_the_same_command_with_the_same_key_books_once(
     again = create(staff, departure, "agency", "--idempotency-key", "order-1017")
     assert (again.code, again.json) == (0, first.json)
     assert len(world.rows(tables.bookings)) == 1
-    given = ("--departure", departure, *ADA, "--payment", "pay_on_site", "--idempotency-key", "order-1017")
-    result = stored_on_both("bookings", "create", *ORG, "--source", "agency", *given)
+    arguments = ("--departure", departure, *ADA, "--payment", "pay_on_site", "--idempotency-key", "order-1017")
+    result = stored_on_both("bookings", "create", *ORG, "--source", "agency", *arguments)
     assert "nothing was booked now" in result.err
     for source, argv in (("admin", ()), ("agency", ("--note", "another body"))):
         other = create(staff, departure, source, *argv, "--idempotency-key", "order-1017")
@@ -73,31 +73,31 @@ def test_what_is_typed_is_judged_as_the_api_judges_it(staff: Booking, world: Wor
     with nothing_changes(world):
         refused = create(staff, departure, "admin", "--email", "nowhere", "--phone", "1" * 201)
         assert refused.refusal == (ExitCode.INVALID, "validation_failed")
-        assert [each["field"] for each in refused.error["details"]] == ["customer.email", "customer.phone"]
+        assert [detail["field"] for detail in refused.error["details"]] == ["customer.email", "customer.phone"]
         assert create(staff, "no-id").code == ExitCode.INVALID
         assert create(staff, "00000000-0000-4000-8000-000000000000").code == ExitCode.NOT_FOUND
         assert create(staff, departure, "admin", "--guest", "nobody=1").code == ExitCode.INVALID
 
 
 def test_the_organization_and_the_source_go_together(staff: Booking, world: World, departure: str) -> None:
-    given = ("--departure", departure, *ADA, "--payment", "invoice")
+    arguments = ("--departure", departure, *ADA, "--payment", "invoice")
     for alone in (ORG, ("--source", "admin")):
-        refused = staff("create", *alone, *given)
+        refused = staff("create", *alone, *arguments)
         assert (refused.code, refused.error["hint"]) == (ExitCode.USAGE, "leave out both to use HTTP")
-    assert staff("create", *ORG, "--source", "online", *given).code == ExitCode.USAGE
+    assert staff("create", *ORG, "--source", "online", *arguments).code == ExitCode.USAGE
 
 
 # Finding ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def known(ops: Operations, departure: str) -> list[dict[str, Any]]:
+def bookings(ops: Operations, departure: str) -> list[dict[str, Any]]:
     """Return three bookings: the second on another departure, the third cancelled."""
     other = ops.world.departure(ops.world.experience())
     ada, eve = guest("ada@example.com", "Ada Lovelace"), guest("eve@example.com", "Ève Ångström")
-    made = [ops.book(at, customer=person) for at, person in ((departure, ada), (other, eve), (departure, ada))]
-    ops.cancel(made[2]["id"])
-    return made
+    bookings = [ops.book(at, customer=person) for at, person in ((departure, ada), (other, eve), (departure, ada))]
+    ops.cancel(bookings[2]["id"])
+    return bookings
 
 
 @pytest.mark.parametrize(
@@ -116,23 +116,23 @@ def known(ops: Operations, departure: str) -> list[dict[str, Any]]:
     ],
 )
 def test_bookings_are_found_in_the_database(
-    staff: Booking, known: list[dict[str, Any]], argv: tuple[str, ...], numbers: list[int]
+    staff: Booking, bookings: list[dict[str, Any]], argv: tuple[str, ...], numbers: list[int]
 ) -> None:
-    found = staff("list", *ORG, *argv)
-    assert [each["booking_number"] for each in found.json["data"]] == numbers
-    assert all(WireBooking.model_validate(each) for each in found.json["data"])
+    result = staff("list", *ORG, *argv)
+    assert [entry["booking_number"] for entry in result.json["data"]] == numbers
+    assert all(WireBooking.model_validate(entry) for entry in result.json["data"])
 
 
-def test_bookings_are_found_by_their_departure(staff: Booking, departure: str, known: list[dict[str, Any]]) -> None:
-    found = staff("list", *ORG, "--departure", departure.upper())
-    assert [each["booking_number"] for each in found.json["data"]] == [3, 1]
+def test_bookings_are_found_by_their_departure(staff: Booking, departure: str, bookings: list[dict[str, Any]]) -> None:
+    result = staff("list", *ORG, "--departure", departure.upper())
+    assert [entry["booking_number"] for entry in result.json["data"]] == [3, 1]
 
 
-def test_a_list_goes_on_behind_its_cursor(staff: Booking, known: list[dict[str, Any]]) -> None:
+def test_a_list_goes_on_behind_its_cursor(staff: Booking, bookings: list[dict[str, Any]]) -> None:
     first = staff("list", *ORG, "--name", "a", "--limit", "2").json
     assert first["has_more"]
     rest = staff("list", *ORG, "--name", "a", "--starting-after", first["next_cursor"]).json
-    assert [each["booking_number"] for each in (*first["data"], *rest["data"])] == [3, 2, 1]
+    assert [entry["booking_number"] for entry in (*first["data"], *rest["data"])] == [3, 2, 1]
     assert staff("list", *ORG, "--name", "b", "--starting-after", first["next_cursor"]).code == ExitCode.INVALID
 
 
@@ -146,10 +146,10 @@ def test_all_of_many_pages_are_shown(
     assert len(staff("list", *ORG, "--name", "ada", "--limit", "3").json["data"]) == 3
 
 
-def test_a_booking_is_shown_by_its_number(staff: Booking, known: list[dict[str, Any]]) -> None:
-    for name, booking in (("2", known[1]), (known[0]["id"], known[0])):
-        shown = staff("get", name, *ORG).json
-        assert shown == booking | {"cancellation": shown["cancellation"]}
+def test_a_booking_is_shown_by_its_number(staff: Booking, bookings: list[dict[str, Any]]) -> None:
+    for name, booking in (("2", bookings[1]), (bookings[0]["id"], bookings[0])):
+        details = staff("get", name, *ORG).json
+        assert details == booking | {"cancellation": details["cancellation"]}
     refused = staff("get", "4", *ORG)
     assert (refused.code, refused.error["message"]) == (ExitCode.NOT_FOUND, "There is no booking '4' of fjord-tours.")
 
@@ -168,9 +168,9 @@ def test_a_cancellation_by_staff_or_an_agent_reports_the_money(
     stored_on_both: Booking, ops: Operations, code: str
 ) -> None:
     booked = paid(ops)
-    done = stored_on_both("bookings", "cancel", booked["id"], "--reason-code", code, "--reason", "Storm", "--yes")
-    assert done.code == 0, done.err
-    assert "The refund of 890.00 NOK is queued" in done.err
+    result = stored_on_both("bookings", "cancel", booked["id"], "--reason-code", code, "--reason", "Storm", "--yes")
+    assert result.code == 0, result.err
+    assert "The refund of 890.00 NOK is queued" in result.err
     row = ops.booking(booked["id"])
     assert (row["status"], row["cancel_reason"], row["cancel_note"]) == ("cancelled", code, "Storm")
     assert ops.events()[-1]["data"]["reason"] == code
@@ -184,19 +184,19 @@ def test_staff_decides_what_goes_back(staff: Booking, ops: Operations, refund: s
     booked = paid(ops, starts_in=DAY // 24)
     tried = staff("cancel", str(booked["booking_number"]), *ORG, "--refund", refund, "--dry-run").json
     assert ops.booking(booked["id"])["status"] == "confirmed"
-    done = staff("cancel", str(booked["booking_number"]), *ORG, "--refund", refund, "--yes").json
-    assert tried["refund"] == (done["refund"] and done["refund"] | {"refund_id": None})
-    assert (done["refund"] and done["refund"]["amount"]["amount_minor"]) == amount
-    assert [each["amount_minor"] for each in ops.world.rows(tables.refunds)] == ([amount] if amount else [])
+    report = staff("cancel", str(booked["booking_number"]), *ORG, "--refund", refund, "--yes").json
+    assert tried["refund"] == (report["refund"] and report["refund"] | {"refund_id": None})
+    assert (report["refund"] and report["refund"]["amount"]["amount_minor"]) == amount
+    assert [row["amount_minor"] for row in ops.world.rows(tables.refunds)] == ([amount] if amount else [])
     assert ops.world.examine() == []
 
 
 def test_a_dry_run_shows_the_future_booking_and_writes_nothing(staff: Booking, ops: Operations) -> None:
     booked = paid(ops)
     with nothing_changes(ops.world):
-        shown = staff("cancel", booked["id"], "--reason-code", "admin", "--dry-run").json
-    assert (shown["status"], shown["dry_run"]) == ("cancelled", True)
-    assert (shown["refund"]["state"], shown["refund"]["amount"]) == ("queued", nok(89000))
+        preview = staff("cancel", booked["id"], "--reason-code", "admin", "--dry-run").json
+    assert (preview["status"], preview["dry_run"]) == ("cancelled", True)
+    assert (preview["refund"]["state"], preview["refund"]["amount"]) == ("queued", nok(89000))
 
 
 def test_a_number_alone_names_no_booking_of_any_organization(staff: Booking, ops: Operations, departure: str) -> None:
@@ -239,11 +239,11 @@ def test_a_move_is_tried_before_it_is_made(
     move = ("reschedule", "1", *ORG, "--departure", target)
     with nothing_changes(ops.world):
         tried = staff(*move, "--dry-run").json
-        said = stored_on_both("bookings", *move, "--dry-run")
+        result = stored_on_both("bookings", *move, "--dry-run")
     assert (tried["departure"]["id"], tried["previous_departure"]["id"]) == (target, departure)
     assert (tried["seats_available"], tried["dry_run"]) == (1, True)
-    assert "would have 1 seat left" in said.err
-    assert "Nothing was written" in said.err
+    assert "would have 1 seat left" in result.err
+    assert "Nothing was written" in result.err
     ops.set_seats(target, 1)
     with nothing_changes(ops.world):
         assert staff(*move, "--dry-run").error["code"] == "insufficient_capacity"
@@ -261,9 +261,9 @@ def test_a_payment_of_a_cancelled_booking_says_what_it_did(
 ) -> None:
     booked = ops.check_out(departure)
     ops.cancel(booked["id"])
-    said = stored_on_both("storefront", "pay", booked["id"], "--payment-intent", "pi_1")
-    assert "stays cancelled" in said.err
-    assert "The refund of 890.00 NOK is queued" in said.err
+    result = stored_on_both("storefront", "pay", booked["id"], "--payment-intent", "pi_1")
+    assert "stays cancelled" in result.err
+    assert "The refund of 890.00 NOK is queued" in result.err
     again = stored_on_both("storefront", "pay", booked["id"], "--payment-intent", "pi_1", "-o", "json").json
     assert (again["status"], again["refund"]["amount"]["amount_minor"]) == ("cancelled", 89000)
     other = ops.check_out(departure)

@@ -19,38 +19,39 @@ CREATE = ("webhooks", "create", "--url", URL, "--event", "booking.created")
 
 
 def create(booking: Booking, *argv: str) -> dict[str, Any]:
-    made = booking(*CREATE, *argv, "-o", "json")
-    assert made.code == 0, made.err
-    return made.json
+    result = booking(*CREATE, *argv, "-o", "json")
+    assert result.code == 0, result.err
+    return result.json
 
 
 # Endpoints -------------------------------------------------------------------------------------------------------
 
 
 def test_the_secret_of_an_endpoint_is_shown_once_and_never_again(booking: Booking, hooks: Hooks) -> None:
-    made = create(booking, "--event", "booking.cancelled", "--description", "The calendar")
-    secret = made.pop("secret")
+    endpoint = create(booking, "--event", "booking.cancelled", "--description", "The calendar")
+    secret = endpoint.pop("secret")
     assert secret.startswith("whsec_")
-    assert (made["event_types"], made["description"]) == (["booking.cancelled", "booking.created"], "The calendar")
-    shown = booking("webhooks", "show", made["id"], "-o", "json")
+    assert endpoint["event_types"] == ["booking.cancelled", "booking.created"]
+    assert endpoint["description"] == "The calendar"
+    result = booking("webhooks", "show", endpoint["id"], "-o", "json")
     listed = booking("webhooks", "list", "-o", "json")
-    assert shown.json == made
-    assert listed.json == {"data": [made], "has_more": False, "next_cursor": None}
-    assert secret not in shown.out + listed.out
+    assert result.json == endpoint
+    assert listed.json == {"data": [endpoint], "has_more": False, "next_cursor": None}
+    assert secret not in result.out + listed.out
 
 
 def test_a_person_is_informed_that_the_secret_is_shown_once(booking: Booking, hooks: Hooks) -> None:
-    made = booking(*CREATE)
-    assert "secret\twhsec_" in made.out
-    assert "Save the secret now" in made.err
+    result = booking(*CREATE)
+    assert "secret\twhsec_" in result.out
+    assert "Save the secret now" in result.err
     assert booking(*CREATE, "--fields", "secret").out.startswith("whsec_")
 
 
 def test_rotation_overlaps_for_a_day_unless_another_time_is_given(booking: Booking, hooks: Hooks) -> None:
-    made = create(booking)
-    rotate = ("webhooks", "rotate-secret", made["id"], "--json")
+    endpoint = create(booking)
+    rotate = ("webhooks", "rotate-secret", endpoint["id"], "--json")
     rotated = booking(*rotate).json
-    assert rotated["secret"] != made["secret"]
+    assert rotated["secret"] != endpoint["secret"]
     assert rotated["previous_secret_expires_at"] is not None
     leaked = create(booking)["id"]
     at_once = booking("webhooks", "rotate-secret", leaked, "--overlap", "0", "-o", "json").json
@@ -67,8 +68,8 @@ def test_a_rotation_that_would_end_a_secret_early_names_the_way_out(booking: Boo
 
 
 def test_what_is_given_is_changed_and_the_rest_left(booking: Booking, hooks: Hooks) -> None:
-    made = create(booking, "--description", "The calendar")
-    update = ("webhooks", "update", made["id"], "--json")
+    endpoint = create(booking, "--description", "The calendar")
+    update = ("webhooks", "update", endpoint["id"], "--json")
     changed = booking(*update, "--event", "customer.created", "--url", f"{URL}/2").json
     assert (changed["event_types"], changed["url"]) == (["customer.created"], f"{URL}/2")
     assert (changed["description"], changed["max_per_second"]) == ("The calendar", None)
@@ -79,31 +80,31 @@ def test_what_is_given_is_changed_and_the_rest_left(booking: Booking, hooks: Hoo
 
 
 def test_an_endpoint_is_disabled_and_resumed(booking: Booking, hooks: Hooks) -> None:
-    made = create(booking)
-    off = booking("webhooks", "update", made["id"], "--disable", "-o", "json").json
+    endpoint = create(booking)
+    off = booking("webhooks", "update", endpoint["id"], "--disable", "-o", "json").json
     assert (off["status"], off["disabled_reason"]) == ("disabled", "manual")
-    resumed = booking("webhooks", "enable", made["id"])
+    resumed = booking("webhooks", "enable", endpoint["id"])
     assert "status\tenabled\n" in resumed.out
-    assert f"booking webhooks recover {made['id']}" in resumed.err
+    assert f"booking webhooks recover {endpoint['id']}" in resumed.err
 
 
 def test_an_endpoint_is_deleted_once(booking: Booking, hooks: Hooks) -> None:
-    made = create(booking)
-    assert booking("webhooks", "delete", made["id"], "--yes", "-o", "json").json == {"id": made["id"], "deleted": True}
-    assert booking("webhooks", "delete", made["id"], "--yes", "--json").code == 6
+    hook_id = create(booking)["id"]
+    assert booking("webhooks", "delete", hook_id, "--yes", "-o", "json").json == {"id": hook_id, "deleted": True}
+    assert booking("webhooks", "delete", hook_id, "--yes", "--json").code == 6
 
 
 # Deliveries ------------------------------------------------------------------------------------------------------
 
 
 def test_a_test_is_queued_and_found_in_the_log(booking: Booking, hooks: Hooks) -> None:
-    made = create(booking)
-    assert f"booking webhooks deliveries show {made['id']} " in booking("webhooks", "test", made["id"]).err
-    again = booking("webhooks", "test", made["id"], "-o", "json").json
+    endpoint = create(booking)
+    assert f"booking webhooks deliveries show {endpoint['id']} " in booking("webhooks", "test", endpoint["id"]).err
+    again = booking("webhooks", "test", endpoint["id"], "-o", "json").json
     assert (again["event_type"], again["status"], again["trigger"]) == ("ping", "queued", "test")
-    shown = booking("webhooks", "deliveries", "show", made["id"], again["id"], "-o", "json")
-    assert shown.json == again
-    first, _ = booking("webhooks", "deliveries", "list", made["id"], "-o", "json").json["data"]
+    result = booking("webhooks", "deliveries", "show", endpoint["id"], again["id"], "-o", "json")
+    assert result.json == again
+    first, _ = booking("webhooks", "deliveries", "list", endpoint["id"], "-o", "json").json["data"]
     assert first["id"] == again["id"]
 
 
@@ -115,14 +116,14 @@ def test_the_log_is_filtered_and_walked_in_pages(booking: Booking, hooks: Hooks)
     assert len(booking(*argv, "--status", "queued", "--json").json["data"]) == 2
     (succeeded,) = booking(*argv, "--status", "succeeded", "--json").json["data"]
     assert succeeded["attempts"][0]["response_status"] == 200
-    assert [each["event_id"] for each in booking(*argv, "--event-id", first, "--json").json["data"]] == [first]
+    assert [delivery["event_id"] for delivery in booking(*argv, "--event-id", first, "--json").json["data"]] == [first]
     assert booking(*argv, "--event-type", "booking.created", "--json").json["data"] == []
     page = booking(*argv, "--limit", "2", "--json").json
     assert (len(page["data"]), page["has_more"]) == (2, True)
     rest = booking(*argv, "--limit", "2", "--starting-after", page["next_cursor"], "--json").json
     assert (len(rest["data"]), rest["has_more"]) == (1, False)
     everything = booking(*argv, "--all", "-o", "jsonl").out.splitlines()
-    assert [json.loads(line)["id"] for line in everything] == [each["id"] for each in page["data"] + rest["data"]]
+    assert [json.loads(line)["id"] for line in everything] == [row["id"] for row in page["data"] + rest["data"]]
     assert len(booking(*argv).out.splitlines()) == 3
     assert booking(*argv, "--status", "lost", "--json").code == 2
 
@@ -240,7 +241,7 @@ def test_a_delivery_is_explained_in_a_sentence(booking: Booking, hooks: Hooks, t
     (other,) = hooks.publish()
     assert explained(first) == "Waits for a worker, due since T."
     assert explained(second) == "Waits for the first attempt of event 1 of the same gift card."
-    claimed = {each.event_id: each for each in hooks.claim()}
+    claimed = {delivery.event_id: delivery for delivery in hooks.claim()}
     assert explained(first) == "An attempt is under way since T."
     hooks.record(hooks.result(claimed[first], AttemptError.HTTP_STATUS, 503))
     assert explained(first) == "Waits for the retry at T, after 503 from receiver.example."

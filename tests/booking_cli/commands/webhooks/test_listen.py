@@ -82,10 +82,10 @@ class Application(Receiver):
 
 @pytest.fixture
 def application() -> Iterator[Application]:
-    made = Application()
-    made.start()
-    yield made
-    made.stop()
+    application = Application()
+    application.start()
+    yield application
+    application.stop()
 
 
 # The service and the listener ------------------------------------------------------------------------------------
@@ -140,9 +140,9 @@ class Listener:
 
 @pytest.fixture
 def listener(process: Process, tmp_path: Path, application: Application) -> Iterator[Listener]:
-    made = Listener(process, tmp_path, application.url)
-    yield made
-    made.end(signal.SIGKILL)
+    listener = Listener(process, tmp_path, application.url)
+    yield listener
+    listener.end(signal.SIGKILL)
 
 
 # Requests --------------------------------------------------------------------------------------------------------
@@ -288,12 +288,12 @@ def test_since_goes_back_and_never_leaves_out_what_was_missed(
 def test_other_types_go_on_from_the_same_place(hooks: Hooks, application: Application, listener: Listener) -> None:
     listener.start("--event", "booking.*")
     hooks.publish()
-    wanted = hooks.publish(kind=EventType.BOOKING_CREATED)
-    listener.wait_for(wanted)
+    first = hooks.publish(kind=EventType.BOOKING_CREATED)
+    listener.wait_for(first)
     listener.end(signal.SIGINT)
     later = [*hooks.publish(kind=EventType.BOOKING_CONFIRMED), *hooks.publish()]
     listener.run_until(later, "--event", "gift_card.redeemed", "--event", "booking.confirmed")
-    assert application.ids == [*wanted, *later]
+    assert application.ids == [*first, *later]
 
 
 @pytest.mark.exhaustive
@@ -319,8 +319,8 @@ def test_a_refused_event_is_tried_again_then_left_behind_and_named(
 ) -> None:
     application.answers = [500, 400]
     listener.start("--attempts", "2")
-    refused, taken = hooks.publish(times=2)
-    listener.wait_for([taken])
+    refused, accepted = hooks.publish(times=2)
+    listener.wait_for([accepted])
     assert listener.end(signal.SIGINT) == 130
     reported = [line.split("\t") for line in listener.out.splitlines()]
     assert [columns[1:3] for columns in reported] == [["retrying", "500"], ["given_up", "400"], ["accepted", "200"]]
@@ -371,8 +371,8 @@ def test_each_attempt_is_another_delivery_of_the_same_event(application: Applica
 def test_a_redirect_is_a_refusal_and_is_not_followed() -> None:
     with Receivers() as receivers:
         there = receivers.open()
-        here = receivers.open(lambda _: plain(302, f"Location: {there.url}"))
-        assert outcomes(forwarder_to(here.url)) == ["retrying", "retrying", "given_up"]
+        redirecting = receivers.open(lambda _: plain(302, f"Location: {there.url}"))
+        assert outcomes(forwarder_to(redirecting.url)) == ["retrying", "retrying", "given_up"]
         assert there.receipts == []
 
 
@@ -397,10 +397,10 @@ class FakeClient:
 
     def __init__(self, *answers: Any) -> None:
         self._answers = list(answers)
-        self.asked: list[dict[str, str]] = []
+        self.requests: list[dict[str, str]] = []
 
     def request(self, method: str, path: str, *, params: dict[str, str], **_: Any) -> bytes:
-        self.asked.append(params)
+        self.requests.append(params)
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -437,18 +437,18 @@ def test_each_event_moves_the_position_and_half_a_page_is_reread() -> None:
     assert take(following, 3) == [1, 2, 3]
     assert (following.position.sequence, following.position.cursor) == (3, "c2")
     since = {"order": "asc", "limit": "100", "created_since": "2026-11-21T12:00:00+00:00"}
-    assert client.asked[0] == since | {"type": "ping"}
-    assert client.asked[1]["starting_after"] == "c2"
+    assert client.requests[0] == since | {"type": "ping"}
+    assert client.requests[1]["starting_after"] == "c2"
     again = FakeClient(page(3, 4, resume="c4"), page(resume="c4"), page(5, resume="c5"))
     assert take(feed(again, following.position), 2) == [4, 5]
-    assert again.asked[2]["starting_after"] == "c4"
+    assert again.requests[2]["starting_after"] == "c4"
 
 
 def test_the_date_replaces_a_refused_cursor_and_nothing_comes_twice() -> None:
     client = FakeClient(refusal(400, "validation_failed"), page(7, 8, 9, resume="c9"))
-    kept = Position(8, "2026-11-21T13:00:00+01:00", cursor="old")
-    assert take(feed(client, kept), 1) == [9]
-    assert client.asked[1] == {"order": "asc", "limit": "100", "created_since": "2026-11-21T12:59:00+01:00"}
+    position = Position(8, "2026-11-21T13:00:00+01:00", cursor="old")
+    assert take(feed(client, position), 1) == [9]
+    assert client.requests[1] == {"order": "asc", "limit": "100", "created_since": "2026-11-21T12:59:00+01:00"}
 
 
 def test_a_service_that_is_away_is_reported_and_waited_for() -> None:
@@ -456,7 +456,7 @@ def test_a_service_that_is_away_is_reported_and_waited_for() -> None:
     # A proxy answers 408 on a connection that was idle for long.
     refusals = refusal(503, "service_unavailable"), refusal(500, "internal_error"), refusal(408, "")
     assert take(feed(FakeClient(*refusals, page(1, resume="c")), Position(), trouble), 1) == [1]
-    assert [each is None for each in trouble] == [False, False, False, True]
+    assert [error is None for error in trouble] == [False, False, False, True]
 
 
 def test_what_is_not_the_api_is_an_error() -> None:
@@ -558,9 +558,9 @@ def screen(recorded_terminal: RecordedTerminal) -> Callable[..., tuple[Records, 
     """Return a function that makes a view on a terminal, and a function that returns the output."""
 
     def make(columns: int = 80, **options: Any) -> tuple[Records, Callable[[], str]]:
-        shown, cli = recorded_terminal(columns), Cli()
+        output, cli = recorded_terminal(columns), Cli()
         cli.options.color = "never"
-        return Screen(cli, **options), shown.getvalue
+        return Screen(cli, **options), output.getvalue
 
     return make
 
@@ -573,28 +573,28 @@ def forwarded(kind: str, outcome: str, answer: ReceiverResult, attempt: int = 1)
 
 @pytest.mark.parametrize("kind", EventType)
 def test_the_line_of_every_event_fits_80_columns(screen: Callable[..., Any], kind: EventType) -> None:
-    view, shown = screen()
+    view, output = screen()
     view.attempt(forwarded(kind, "accepted", ReceiverResult(200, "ok", None, 9999)))
-    line = shown().rstrip("\n")
+    line = output().rstrip("\n")
     assert line == f"13:00:00 200 9999ms 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 {kind.value}"
     assert len(line) <= 80
 
 
 def test_all_tries_of_an_unavailable_receiver_print_one_line(screen: Callable[..., Any]) -> None:
     away = ReceiverResult(None, None, "connect_failed", 1, "connection refused")
-    view, shown = screen()
+    view, output = screen()
     for number in range(1, 9):
         view.attempt(forwarded("ping", "waiting", away, number))
     view.attempt(forwarded("ping", "accepted", ReceiverResult(200, "", None, 5), 9))
-    assert len([line for line in shown().splitlines() if "0190f3c2" in line]) == 2
-    assert "connection refused" in shown()
+    assert len([line for line in output().splitlines() if "0190f3c2" in line]) == 2
+    assert "connection refused" in output()
 
 
 def test_a_receiver_cannot_move_the_cursor(screen: Callable[..., Any]) -> None:
-    view, shown = screen(60)
+    view, output = screen(60)
     refused = ReceiverResult(500, "\x1b]0;t\x07\nboom", "http_status", 5, "answered 500")
     view.attempt(forwarded("x\x1b[2J", "given_up", refused))
-    text = shown()
+    text = output()
     assert "\x1b" not in text
     assert "boom" in text
 
@@ -604,12 +604,12 @@ def test_on_a_real_terminal_it_says_what_it_does(hooks: Hooks, application: Appl
     event_ids = hooks.publish()
     revoking = threading.Thread(target=lambda: (application.wait_for_events(event_ids), revoke_key(hooks)))
     revoking.start()
-    code, shown = terminal("webhooks", "listen", "--forward-to", application.url, "--since", "10m")
+    code, output = terminal("webhooks", "listen", "--forward-to", application.url, "--since", "10m")
     revoking.join()
     assert code == 4
-    assert f"to {application.url}" in shown
-    assert event_ids[0] in shown
-    assert "1 event forwarded." in shown
+    assert f"to {application.url}" in output
+    assert event_ids[0] in output
+    assert "1 event forwarded." in output
 
 
 # The developer's view ----------------------------------------------------------------------------------------------
@@ -636,15 +636,15 @@ def test_the_secret_is_printed_and_nothing_is_forwarded(booking: Booking, tmp_pa
     assert re.fullmatch(r"whsec_\S+\n", printed.out)
     assert booking("webhooks", "listen", "--print-secret", "-o", "json").json["secret"] == printed.out.strip()
     (tmp_path / "mine").write_text("whsec_" + "QUJD" * 11)
-    given = booking("webhooks", "listen", "--print-secret", "--secret-file", "mine")
-    assert given.out == "whsec_" + "QUJD" * 11 + "\n"
+    result = booking("webhooks", "listen", "--print-secret", "--secret-file", "mine")
+    assert result.out == "whsec_" + "QUJD" * 11 + "\n"
 
 
 @pytest.mark.parametrize("show_body", [False, True])
 def test_what_the_receiver_answers_is_shown_line_by_line(screen: Callable[..., Any], show_body: bool) -> None:
-    view, shown = screen(show_body=show_body)
+    view, output = screen(show_body=show_body)
     view.attempt(forwarded("ping", "accepted", ReceiverResult(200, "first\nsecond \x1b[2J", None, 12)))
-    lines = [line.lstrip("\r") for line in shown().removesuffix("\n").split("\n")]
+    lines = [line.lstrip("\r") for line in output().removesuffix("\n").split("\n")]
     assert lines[1:] == (["         | first", "         | second \\x1b[2J"] if show_body else [])
 
 

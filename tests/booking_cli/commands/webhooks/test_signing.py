@@ -18,9 +18,9 @@ from webhook_verify.testing import make_event, signed_request
 @pytest.fixture
 def secret(booking: Booking) -> str:
     """The endpoint's secret, in a file and nowhere else."""
-    made = generate_secret()
-    Path("hook.secret").write_text(made + "\n")
-    return made
+    secret = generate_secret()
+    Path("hook.secret").write_text(secret + "\n")
+    return secret
 
 
 @pytest.fixture

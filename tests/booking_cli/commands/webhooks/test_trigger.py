@@ -56,11 +56,11 @@ def sample(kind: str) -> dict[str, Any]:
 
 def surplus(model: BaseModel) -> list[str]:
     """Return the fields, at any depth, that the model does not have."""
-    found = list(model.model_extra or ())
+    names = list(model.model_extra or ())
     for value in (getattr(model, name) for name in type(model).model_fields):
-        for each in value if isinstance(value, list) else [value]:
-            found += surplus(each) if isinstance(each, BaseModel) else []
-    return found
+        for entry in value if isinstance(value, list) else [value]:
+            names += surplus(entry) if isinstance(entry, BaseModel) else []
+    return names
 
 
 # The events ------------------------------------------------------------------------------------------------------
@@ -114,12 +114,12 @@ def test_what_an_event_says_fits_together() -> None:
 def test_every_timestamp_has_the_offset_of_its_place_and_whole_seconds(kind: str) -> None:
     def timestamps(value: Any) -> Iterator[str]:
         if isinstance(value, dict):
-            for name, each in value.items():
-                yield from [each] if name.endswith("_at") and each is not None else timestamps(each)
+            for name, field in value.items():
+                yield from [field] if name.endswith("_at") and field is not None else timestamps(field)
 
-    found = list(timestamps(sample(kind)))
-    assert found
-    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+01:00", text) for text in found)
+    texts = list(timestamps(sample(kind)))
+    assert texts
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+01:00", text) for text in texts)
 
 
 # Sending ---------------------------------------------------------------------------------------------------------
@@ -134,9 +134,9 @@ def receivers() -> Iterator[Receivers]:
 @pytest.fixture
 def secret(booking: Booking, environment: Environment) -> str:
     """The secret of the receiver, which the command has in its environment."""
-    made = generate_secret()
-    environment("BOOKING_WEBHOOK_SECRET", made)
-    return made
+    secret = generate_secret()
+    environment("BOOKING_WEBHOOK_SECRET", secret)
+    return secret
 
 
 def verifying(secret: str) -> Callable[[Receipt], Answer]:
@@ -196,10 +196,10 @@ def test_only_a_fault_that_the_receiver_refuses_exits_0(
     refused = booking("webhooks", "trigger", "booking.created", "--to", strict.url, fault, "--json")
     assert (refused.code, refused.json["fault"]) == (0, fault.removeprefix("--"))
     assert (refused.json["status"], refused.json["response"]) == (400, reason)
-    taken = booking("webhooks", "trigger", "booking.created", "--to", careless.url, fault, "--json")
-    assert taken.refusal == (1, "receiver_failed")
-    assert (taken.json["status"], taken.json["as_expected"]) == (200, False)
-    assert "verifies the signature" in taken.error["hint"]
+    result = booking("webhooks", "trigger", "booking.created", "--to", careless.url, fault, "--json")
+    assert result.refusal == (1, "receiver_failed")
+    assert (result.json["status"], result.json["as_expected"]) == (200, False)
+    assert "verifies the signature" in result.error["hint"]
     failed = booking("webhooks", "trigger", "booking.created", "--to", broken.url, fault, "--json")
     assert (failed.refusal, failed.json["status"]) == ((1, "receiver_failed"), 500)
 
@@ -207,7 +207,7 @@ def test_only_a_fault_that_the_receiver_refuses_exits_0(
 def test_a_duplicate_is_the_same_event_in_another_delivery(booking: Booking, receivers: Receivers, secret: str) -> None:
     receiver = receivers.open(verifying(secret))
     sent = booking("webhooks", "trigger", "booking.created", "--to", receiver.url, "--duplicate", "-o", "json")
-    assert (sent.code, [each["status"] for each in sent.json["data"]]) == (0, [200, 200])
+    assert (sent.code, [delivery["status"] for delivery in sent.json["data"]]) == (0, [200, 200])
     first, second = receiver.receipts
     assert (first.event_id, first.body) == (second.event_id, second.body)
     assert first.attempt_id != second.attempt_id
@@ -257,8 +257,8 @@ def test_a_field_can_be_set(booking: Booking, secret: str) -> None:
     changes = ("--set", "data.reason=min_participants", "--set", "data.object.booking_number=7", "--set", "id=fixed")
     printed = booking("webhooks", "trigger", "booking.cancelled", *changes, "-o", "json").json
     body = json.loads(printed["body"])
-    found = (body["data"]["reason"], body["data"]["object"]["booking_number"], body["id"])
-    assert found == ("min_participants", 7, "fixed")
+    fields = (body["data"]["reason"], body["data"]["object"]["booking_number"], body["id"])
+    assert fields == ("min_participants", 7, "fixed")
     assert Verifier(secret).verify(printed["body"], printed["headers"]).event_id == "fixed"
 
 
@@ -271,13 +271,13 @@ def test_without_a_receiver_the_delivery_is_printed_and_verifies(booking: Bookin
 
 
 def test_a_secret_on_the_command_line_works_and_is_warned_of(booking: Booking, secret: str) -> None:
-    own = generate_secret()
-    printed = booking("webhooks", "trigger", "ping", "--secret", own)
+    typed = generate_secret()
+    printed = booking("webhooks", "trigger", "ping", "--secret", typed)
     assert "--secret-file" in printed.err
     saved = json.loads(printed.out)
-    assert Verifier(own).verify(saved["body"], saved["headers"])
-    assert own not in printed.out + printed.err
-    assert booking("webhooks", "trigger", "ping", "--secret", own, "--secret-file", "x").code == 2
+    assert Verifier(typed).verify(saved["body"], saved["headers"])
+    assert typed not in printed.out + printed.err
+    assert booking("webhooks", "trigger", "ping", "--secret", typed, "--secret-file", "x").code == 2
 
 
 NO_RECEIVERS = ("x://y", "http://", "a b", "", "http://user@localhost/", "http://localhost:0/")
@@ -320,8 +320,8 @@ def test_a_kind_is_sent_as_one_event_of_each_type(booking: Booking, receivers: R
     receiver = receivers.open(verifying(secret))
     sent = booking("webhooks", "trigger", "customer.*", "--to", receiver.url, "-o", "json")
     types = ["customer.created", "customer.updated"]
-    assert (sent.code, [each["type"] for each in sent.json["data"]]) == (0, types)
-    assert [each.headers["svc-event-type"] for each in receiver.receipts] == types
+    assert (sent.code, [event["type"] for event in sent.json["data"]]) == (0, types)
+    assert [event.headers["svc-event-type"] for event in receiver.receipts] == types
 
 
 def test_a_body_of_ones_own_is_sent_byte_for_byte(booking: Booking, receivers: Receivers, secret: str) -> None:
