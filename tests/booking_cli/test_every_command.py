@@ -278,7 +278,7 @@ def commands() -> list[str]:
     return sorted({step for step in steps if step.startswith("booking ")})
 
 
-def found(words: list[str]) -> Any:
+def command_of(words: list[str]) -> Any:
     """Return the command that the words begin with."""
     for leaf in leaves():
         if tuple(words[: len(leaf.words)]) == leaf.words:
@@ -296,7 +296,7 @@ def test_a_command_of_a_remedy_is_one_and_has_its_options(command: str) -> None:
     if words[0] not in MODULES:
         assert words[0] in OPERATORS
         return
-    command_of_words = found(words)
-    assert command_of_words is not None, command
-    options = {name for parameter in command_of_words.params for name in parameter.opts}
+    leaf_command = command_of(words)
+    assert leaf_command is not None, command
+    options = {name for parameter in leaf_command.params for name in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= options

@@ -334,7 +334,7 @@ def test_an_id_that_two_organizations_share_is_ambiguous(fjord_on_both: Booking,
     for slug in ("alps", "fjord-tours"):
         assert booking("catalog", "import", "--org", slug, "--other-currency", file(shared)).code == 0
 
-    def kept(slug: str) -> tuple[str, bool]:
+    def state_of(slug: str) -> tuple[str, bool]:
         catalogue = booking("catalog", "export", "--org", slug).json
         return catalogue["customers"][0]["name"], catalogue["gift_cards"][0]["is_active"]
 
@@ -342,12 +342,12 @@ def test_an_id_that_two_organizations_share_is_ambiguous(fjord_on_both: Booking,
         refused = booking(*command, "-o", "json")
         assert refused.refusal == (2, "ambiguous")
         assert "alps, fjord-tours" in refused.error["message"]
-    assert kept("alps") == kept("fjord-tours") == ("Ada", True)
+    assert state_of("alps") == state_of("fjord-tours") == ("Ada", True)
     assert booking("gift-cards", "deactivate", card, *ORG).code == 0
     assert booking("customers", "update", guest, "--name", "Eve", *ORG).code == 0
-    assert (kept("alps"), kept("fjord-tours")) == (("Ada", True), ("Eve", False))
+    assert (state_of("alps"), state_of("fjord-tours")) == (("Ada", True), ("Eve", False))
     assert booking("gift-cards", "reactivate", card, *ORG).code == 0
-    assert kept("fjord-tours") == ("Eve", True)
+    assert state_of("fjord-tours") == ("Eve", True)
 
 
 # Departures that are cancelled with bookings ---------------------------------------------------------------------

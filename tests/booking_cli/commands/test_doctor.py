@@ -165,7 +165,7 @@ WAITING = Finding(
 )
 
 
-def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int, *findings: Finding) -> str:
+def table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int, *findings: Finding) -> str:
     monkeypatch.setenv("COLUMNS", str(width))
     doctor.write_findings(Renderer(output="table"), findings)
     return capsys.readouterr().out
@@ -175,7 +175,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], w
 def test_a_terminal_shows_sections_and_whole_commands(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
 ) -> None:
-    lines = shown(monkeypatch, capsys, width, WAITING, BROKEN).splitlines()
+    lines = table(monkeypatch, capsys, width, WAITING, BROKEN).splitlines()
     assert lines.index("Broken (1)") < lines.index("Waiting for a person (1)")
     assert f"    >  booking webhooks recover {SUBJECT} --since 2026-11-21T14:00:00Z" in lines
     assert "    or booking webhooks delete ID" in lines
@@ -187,7 +187,7 @@ def test_a_terminal_shows_sections_and_whole_commands(
 def test_a_shared_remedy_is_shown_once_and_long_lists_are_cut(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    screen = shown(monkeypatch, capsys, 80, *[BROKEN] * 25)
+    screen = table(monkeypatch, capsys, 80, *[BROKEN] * 25)
     assert screen.count("total 3 of subtotal 2") == doctor.SHOWN_MAX
     assert screen.count(">  Look.") == 1
     assert "and 15 more: -o json lists all of them" in screen
@@ -197,7 +197,7 @@ def test_names_in_the_database_do_not_move_the_cursor(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     evil = Finding("totals add up", "org", "\x1b[2Jkey", "a\nb", None, FindingKind.BROKEN, "fjord-tours")
-    screen = shown(monkeypatch, capsys, 80, evil)
+    screen = table(monkeypatch, capsys, 80, evil)
     assert "\x1b[2J" not in screen
     assert "a\\nb" in screen
 

@@ -262,18 +262,18 @@ def test_forgetting_the_profile_in_use_leaves_the_other_one(two: Booking) -> Non
 
 
 def test_every_setting_is_shown_with_its_origin(two: Booking, environment: Environment, tmp_path: Path) -> None:
-    def shown() -> dict[str, tuple[str, str]]:
+    def settings() -> dict[str, tuple[str, str]]:
         rows = two("config", "get", "-q", "-o", "json").json["data"]
         return {row["setting"]: (row["value"], row["origin"]) for row in rows}
 
-    before = shown()
+    before = settings()
     assert before["profile"] == ("home", "config set")
     assert before["base_url"][1] == "profile home"
     assert before["api_key"][1] == "profile home, in the keyring"
     assert before["config_file"] == (str(tmp_path / "config/config.toml"), "BOOKING_CONFIG_DIR")
     environment("BOOKING_API_KEY", "svc_abcdefghijklmnopqrstuvwxyz")
     environment("BOOKING_PROFILE", "work")
-    after = shown()
+    after = settings()
     assert after["profile"] == ("work", "BOOKING_PROFILE")
     assert after["api_key"] == ("svc_abcdefgh…", "BOOKING_API_KEY")
 

@@ -59,13 +59,13 @@ def test_the_help_of_set_names_every_setting(booking: Booking) -> None:
 
 
 def test_the_address_for_notices_to_staff_is_set_shown_and_removed(fjord_on_both: Booking) -> None:
-    def said(*words: str) -> object:
+    def notify(*words: str) -> object:
         return fjord_on_both("orgs", "notify-email", "fjord-tours", *words, "-o", "json").json
 
     setting = {"slug": "fjord-tours", "staff_email": "office@fjord.example"}
-    assert said("office@fjord.example") == setting | {"notify_staff": True}
-    assert said("--off") == said() == setting | {"notify_staff": False}
-    assert said("quay@fjord.example") == setting | {"staff_email": "quay@fjord.example", "notify_staff": True}
+    assert notify("office@fjord.example") == setting | {"notify_staff": True}
+    assert notify("--off") == notify() == setting | {"notify_staff": False}
+    assert notify("quay@fjord.example") == setting | {"staff_email": "quay@fjord.example", "notify_staff": True}
 
 
 def test_a_bad_address_for_staff_changes_nothing(fjord_on_both: Booking) -> None:

@@ -94,7 +94,7 @@ class Asking:
     def __init__(self, booking: Booking, shop: World) -> None:
         self.ops, self.org, self._booking = Operations(shop), ("--org", shop.organization.slug), booking
 
-    def made(self, *argv: str) -> str:
+    def create(self, *argv: str) -> str:
         """Return the id of a new resource."""
         return str(self._booking(*argv, "-o", "json").json["id"])
 
