@@ -82,23 +82,23 @@ def test_the_supplier_is_the_organization_of_the_key(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "active"),
+    ("capabilities", "active"),
     [("", ""), ("octo/pricing", "octo/pricing"), (BOTH, "octo/pricing, octo/content"), ("octo/pickups", "")],
 )
-def test_the_response_names_the_active_capabilities(api: Api, product: str, asked: str, active: str) -> None:
+def test_the_response_names_the_active_capabilities(api: Api, product: str, capabilities: str, active: str) -> None:
     for path in ("/products", f"/products/{product}", "/products/invalid"):
-        assert call(api, "GET", path, asked).headers["octo-capabilities"] == active
-    shown = read(api, f"/products/{product}", asked)
-    assert ("pricingPer" in shown, "title" in shown) == ("pricing" in active, "content" in active)
-    assert [each["id"] for each in read(api, "/capabilities")] == ["octo/pricing", "octo/content"]
+        assert call(api, "GET", path, capabilities).headers["octo-capabilities"] == active
+    content = read(api, f"/products/{product}", capabilities)
+    assert ("pricingPer" in content, "title" in content) == ("pricing" in active, "content" in active)
+    assert [capability["id"] for capability in read(api, "/capabilities")] == ["octo/pricing", "octo/content"]
 
 
 def test_products_are_the_published_experiences(api: Api, product: str) -> None:
     hidden = api.world.experience(is_published=False)
     others = [api.world.experience() for _ in range(100)]
-    shown = read(api, "/products")
-    assert [each["id"] for each in shown] == sorted([product, *others])
-    assert read(api, f"/products/{product.upper()}") == shown[0]
+    products = read(api, "/products")
+    assert [entry["id"] for entry in products] == sorted([product, *others])
+    assert read(api, f"/products/{product.upper()}") == products[0]
     for unknown in (hidden, UNKNOWN, "invalid"):
         answer = call(api, "GET", f"/products/{unknown}")
         assert (refused(answer), answer.json()["productId"]) == ((400, "INVALID_PRODUCT_ID"), unknown)
@@ -113,9 +113,9 @@ def test_a_list_of_products_reads_no_departure_by_itself(
         api.world.departure(product, starts_at=api.world.clock() + days * DAY)
     monkeypatch.setattr("booking_core.catalogue.departures.find_available", None)
     statements.clear()
-    shown = read(api, "/products")
-    assert [each["id"] for each in shown] == sorted([product, *others])[:120]
-    assert shown[0]["options"][0]["availabilityLocalStartTimes"] == ["13:00"]
+    products = read(api, "/products")
+    assert [entry["id"] for entry in products] == sorted([product, *others])[:120]
+    assert products[0]["options"][0]["availabilityLocalStartTimes"] == ["13:00"]
     assert len(statements) == 5  # the key, the start times, the types of the units, two pages
 
 
@@ -135,7 +135,7 @@ def _depart(api: Api, experience: str, start: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "shown"),
+    ("kinds", "types"),
     [
         ((None, None), ["ADULT", "OTHER"]),
         (("SENIOR", None), ["SENIOR", "OTHER"]),
@@ -143,14 +143,14 @@ def _depart(api: Api, experience: str, start: str) -> None:
     ],
 )
 def test_a_unit_has_the_type_of_its_tier_or_its_place(
-    api: Api, kinds: tuple[str | None, ...], shown: list[str]
+    api: Api, kinds: tuple[str | None, ...], types: list[str]
 ) -> None:
     tiers = [
         tier | ({"octo_unit_type": kind} if kind else {}) for tier, kind in zip((ADULT, FAMILY), kinds, strict=True)
     ]
     product = api.world.experience(price_tiers=json.dumps(tiers))
     (option,) = read(api, f"/products/{product}", "octo/pricing")["options"]
-    assert [unit["type"] for unit in option["units"]] == shown
+    assert [unit["type"] for unit in option["units"]] == types
     assert [unit["restrictions"]["paxCount"] for unit in option["units"]] == [1, 4]
     assert option["units"][0]["pricingFrom"] == [{"original": 89000, "retail": 89000, **PRICE}]
     assert all("octo_unit_type" not in tier for tier in api.get(f"/experiences/{product}").json()["price_tiers"])
@@ -174,15 +174,15 @@ def test_the_content_of_a_product_is_that_of_its_experience(api: Api) -> None:
     answer = call(api, "GET", f"/products/{product}", "octo/content")
     assert [answer.headers[name] for name in ("content-language", "available-languages")] == ["en", "en"]
     assert "content-language" not in call(api, "GET", "/products", "octo/pricing").headers
-    shown = answer.json()
-    assert (shown["title"], shown["shortDescription"], shown["durationMinutesFrom"]) == ("Fjord kayak", "By kayak", 150)
-    assert [media["src"] for media in shown["media"]] == ["https://x.example/a.jpg"]
-    assert [place["place"]["latitude"] for place in shown["locations"]] == [60.4]
-    assert [each["language"] for each in shown["commentary"]] == ["en", "nb"]
+    texts = answer.json()
+    assert (texts["title"], texts["shortDescription"], texts["durationMinutesFrom"]) == ("Fjord kayak", "By kayak", 150)
+    assert [media["src"] for media in texts["media"]] == ["https://x.example/a.jpg"]
+    assert [place["place"]["latitude"] for place in texts["locations"]] == [60.4]
+    assert [text["language"] for text in texts["commentary"]] == ["en", "nb"]
 
 
 @pytest.mark.parametrize(
-    ("timestamp", "shown"),
+    ("timestamp", "expected"),
     [
         ("2026-12-24T10:00:00+01:00", "2026-12-24T09:00:00Z"),
         ("2026-12-24T10:00:00-05:00", "2026-12-24T15:00:00Z"),
@@ -193,15 +193,15 @@ def test_the_content_of_a_product_is_that_of_its_experience(api: Api) -> None:
         ("2026-12-24T10:00:00-03:30", "2026-12-24T13:30:00Z"),
     ],
 )
-def test_a_timestamp_is_shown_in_utc(timestamp: str, shown: str) -> None:
-    assert utc(timestamp) == shown
+def test_a_timestamp_is_shown_in_utc(timestamp: str, expected: str) -> None:
+    assert utc(timestamp) == expected
 
 
 # Availability ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("seats", "taken", "columns", "status", "available"),
+    ("seats", "held_seats", "columns", "status", "available"),
     [
         (4, 0, {}, "AVAILABLE", True),
         (4, 2, {}, "AVAILABLE", True),
@@ -212,16 +212,16 @@ def test_a_timestamp_is_shown_in_utc(timestamp: str, shown: str) -> None:
     ],
 )
 def test_the_status_of_an_availability_follows_its_seats(
-    api: Api, product: str, seats: int, taken: int, columns: JsonObject, status: str, available: bool
+    api: Api, product: str, seats: int, held_seats: int, columns: JsonObject, status: str, available: bool
 ) -> None:
     departure = api.world.departure(product, seats=seats, **columns)
-    if taken:
-        Operations(api.world).hold(departure, taken)
-    (shown,) = check(api, "/availability", of(product))
-    assert (shown["status"], shown["available"], shown["vacancies"], shown["capacity"]) == (
+    if held_seats:
+        Operations(api.world).hold(departure, held_seats)
+    (availability,) = check(api, "/availability", of(product))
+    assert (availability["status"], availability["available"], availability["vacancies"], availability["capacity"]) == (
         status,
         available,
-        seats - taken,
+        seats - held_seats,
         seats,
     )
     (day,) = check(api, "/availability/calendar", of(product))
@@ -234,9 +234,9 @@ def test_an_availability_is_named_by_its_local_start(api: Api, product: str) -> 
         api.world.departure(product, starts_at=api.world.clock() + days * DAY)
     api.world.departure(api.world.experience())
     window = {"localDateStart": None, "localDateEnd": None}
-    shown = check(api, "/availability", of(product, **window, availabilityIds=[*ids, "invalid", ids[0]]))
-    assert [each["id"] for each in shown] == ids
-    assert shown[0] == {
+    availabilities = check(api, "/availability", of(product, **window, availabilityIds=[*ids, "invalid", ids[0]]))
+    assert [entry["id"] for entry in availabilities] == ids
+    assert availabilities[0] == {
         "id": ids[0],
         "localDateTimeStart": ids[0],
         "localDateTimeEnd": "2026-11-23T15:30:00+01:00",
@@ -254,11 +254,11 @@ def test_an_availability_is_named_by_its_local_start(api: Api, product: str) -> 
 def test_units_decide_about_availability_and_its_price(api: Api, product: str) -> None:
     api.world.departure(product, seats=5)
     units = [{"id": "adult", "quantity": 1}, {"id": "family", "quantity": 1}]
-    (shown,) = check(api, "/availability", of(product, units=units), BOTH)
-    assert (shown["available"], shown["pricing"]) == (True, {"original": 339000, "retail": 339000, **PRICE})
-    assert [each["retail"] for each in shown["unitPricing"]] == [89000, 250000]
-    (shown,) = check(api, "/availability", of(product, units=[*units, units[0]]))
-    assert (shown["available"], shown["status"]) == (False, "AVAILABLE")
+    (offer,) = check(api, "/availability", of(product, units=units), BOTH)
+    assert (offer["available"], offer["pricing"]) == (True, {"original": 339000, "retail": 339000, **PRICE})
+    assert [price["retail"] for price in offer["unitPricing"]] == [89000, 250000]
+    (offer,) = check(api, "/availability", of(product, units=[*units, units[0]]))
+    assert (offer["available"], offer["status"]) == (False, "AVAILABLE")
     unknown = call(api, "POST", "/availability", json=of(product, units=[{"id": "horse", "quantity": 1}]))
     assert (refused(unknown), unknown.json()["unitId"]) == ((400, "INVALID_UNIT_ID"), "horse")
 
@@ -280,7 +280,7 @@ def test_a_day_of_the_calendar_has_the_best_of_its_departures(api: Api, product:
         api.world.departure(product, seats=seats, starts_at=start + position, prices=prices)
     (day,) = check(api, "/availability/calendar", of(product), "octo/pricing")
     assert (day["status"], day["available"], day["vacancies"], day["capacity"]) == ("AVAILABLE", True, 4, 6)
-    assert [(each["unitId"], each["retail"]) for each in day["unitPricingFrom"]] == [
+    assert [(price["unitId"], price["retail"]) for price in day["unitPricingFrom"]] == [
         ("adult", 1000),
         ("family", 250000),
     ]
@@ -368,13 +368,13 @@ def test_a_request_needs_a_key_with_the_scope_of_the_api(api: Api, method: str, 
 
 
 def test_every_operation_is_in_the_table_of_scopes(api: Api) -> None:
-    named = {(method, path.replace(UNKNOWN, "*")) for method, path, _ in SCOPES}
+    operations = {(method, path.replace(UNKNOWN, "*")) for method, path, _ in SCOPES}
     served = {
         (method, re.sub(r"\{\w+\}", "*", route.path.removeprefix("/octo")))  # type: ignore[attr-defined]
         for route in octo.routes
         for method in route.methods  # type: ignore[attr-defined]
     }
-    assert named == served
+    assert operations == served
 
 
 @pytest.mark.parametrize(

@@ -168,13 +168,13 @@ def test_an_operation_publishes_the_events_of_the_api(octo: Octo, name: str) -> 
 
 @each_operation
 def test_an_operation_reaches_nothing_of_another_organization(octo: Octo, new_world: Any, name: str) -> None:
-    theirs = Octo(Api(octo.api.client, new_world()))
-    call = OPERATIONS[name].call(theirs)
-    with nothing_changes(theirs.world), nothing_changes(octo.world):
+    other = Octo(Api(octo.api.client, new_world()))
+    call = OPERATIONS[name].call(other)
+    with nothing_changes(other.world), nothing_changes(octo.world):
         answer = send(octo, call)
     if call.code is None:
         assert answer.status_code == 200
-        assert not set(_ids(theirs)) & set(re.findall(r"[0-9a-f-]{36}", answer.text))
+        assert not set(_ids(other)) & set(re.findall(r"[0-9a-f-]{36}", answer.text))
     else:
         assert refused(answer) == (400, call.code)
 
@@ -186,16 +186,16 @@ def _ids(octo: Octo) -> list[str]:
 
 @pytest.mark.parametrize("stage", ["reserved", "confirmed"])
 def test_a_booking_is_not_changed_to_a_product_of_another_organization(octo: Octo, new_world: Any, stage: str) -> None:
-    theirs, uuid = Octo(Api(octo.api.client, new_world())), getattr(octo, stage)(1)["uuid"]
-    with nothing_changes(octo.world), nothing_changes(theirs.world):
-        answer = octo.call("PATCH", f"/bookings/{uuid}", json={"productId": theirs.product})
+    other, uuid = Octo(Api(octo.api.client, new_world())), getattr(octo, stage)(1)["uuid"]
+    with nothing_changes(octo.world), nothing_changes(other.world):
+        answer = octo.call("PATCH", f"/bookings/{uuid}", json={"productId": other.product})
     assert refused(answer) == (400, "INVALID_PRODUCT_ID")
 
 
 def test_a_uuid_of_another_organization_is_unused_here(octo: Octo, new_world: Any) -> None:
-    theirs = Octo(Api(octo.api.client, new_world()))
-    uuid = theirs.confirmed(2)["uuid"]
-    with nothing_changes(theirs.world):
+    other = Octo(Api(octo.api.client, new_world()))
+    uuid = other.confirmed(2)["uuid"]
+    with nothing_changes(other.world):
         reserved = octo.reserved(1, uuid=uuid)
     assert (reserved["uuid"], reserved["status"], reserved["productId"]) == (uuid, "ON_HOLD", octo.product)
 
@@ -239,11 +239,11 @@ def test_a_failure_at_any_statement_leaves_all_to_the_retry(
 def test_resellers_that_wait_for_a_departure_delay_no_other_organization(
     octo: Octo, new_world: Callable[..., World], shared_database_url: str
 ) -> None:
-    theirs = Octo(Api(octo.api.client, new_world()))
+    other = Octo(Api(octo.api.client, new_world()))
     with ThreadPoolExecutor(RUSH) as threads:
         with departure_held(shared_database_url, octo.departures[0]):
             waiting = [threads.submit(octo.call, "POST", "/bookings", json=octo.order(1)) for _ in range(RUSH)]
-            assert [theirs.confirmed(1)["status"] for _ in range(5)] == ["CONFIRMED"] * 5
+            assert [other.confirmed(1)["status"] for _ in range(5)] == ["CONFIRMED"] * 5
             assert not all(one.done() for one in waiting)
         answers = [one.result() for one in waiting]
     assert {answer.status_code for answer in answers} <= {200, 400, 503}
