@@ -108,22 +108,21 @@ def test_every_setting_is_explained() -> None:
     assert rows.keys() == {variable(setting.name) for setting in fields(Settings)}
 
 
-@pytest.mark.exhaustive(but="nowhere.md")
-@pytest.mark.parametrize("target", ["nowhere.md", "index.md#nowhere", "#nowhere"])
-def test_a_link_to_nothing_ends_the_build(tmp_path: Path, target: str) -> None:
+@pytest.mark.exhaustive(but="page")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[this](nowhere.md)", r"does not exist\n.*index\.md:3"),
+        ("[this](index.md#nowhere)", r"does not exist\n.*index\.md:3"),
+        ("[this](#nowhere)", r"does not exist\n.*index\.md:3"),
+        ("::: booking_sdk.Nothing", r"booking_sdk\.Nothing"),
+    ],
+    ids=["page", "heading of a page", "heading", "name of the reference"],
+)
+def test_a_link_or_a_name_of_nothing_ends_the_build(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "pages").mkdir()
-    (tmp_path / "pages/index.md").write_text(f"# Page\n\nSee [this]({target}).\n")
-    (tmp_path / "zensical.toml").write_text('[project]\nsite_name = "x"\ndocs_dir = "pages"\n')
-    with pytest.raises(BuildFailed, match=r"does not exist\n.*index\.md:3"):
-        rendered(tmp_path)
-
-
-@pytest.mark.exhaustive
-def test_an_unknown_name_of_the_reference_ends_the_build(tmp_path: Path) -> None:
-    (tmp_path / "pages").mkdir()
-    (tmp_path / "pages/index.md").write_text("# Page\n\n::: booking_sdk.Nothing\n")
-    (tmp_path / "zensical.toml").write_text(
-        '[project]\nsite_name = "x"\ndocs_dir = "pages"\n[project.plugins.mkdocstrings]\n'
-    )
-    with pytest.raises(BuildFailed, match=r"booking_sdk\.Nothing"):
+    (tmp_path / "pages/index.md").write_text(f"# Page\n\n{text}\n")
+    settings = '[project]\nsite_name = "x"\ndocs_dir = "pages"\n[project.plugins.mkdocstrings]\n'
+    (tmp_path / "zensical.toml").write_text(settings)
+    with pytest.raises(BuildFailed, match=message):
         rendered(tmp_path)
