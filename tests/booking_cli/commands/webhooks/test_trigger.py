@@ -16,36 +16,11 @@ from support.world.world import World
 
 from booking_cli.commands.webhooks import receiver
 from booking_cli.framework import event_types
-from booking_core.models.bookings import Booking as BookingModel
 from booking_core.models.bookings import CancelReason
-from booking_core.models.customers import Customer
-from booking_core.models.departures import Departure
-from booking_core.models.events import Envelope, EventType
-from booking_core.models.gift_cards import GiftCard
-from booking_core.models.webhooks import WebhookEndpoint
-from booking_sdk.models import EVENT_CLASSES, PingObject
+from booking_core.models.events import EventType
+from booking_sdk.models import EVENT_CLASSES
 from webhook_verify import Verifier, WebhookVerificationError, generate_secret
 
-OBJECTS: dict[str, type[BaseModel]] = {
-    "booking": BookingModel,
-    "departure": Departure,
-    "customer": Customer,
-    "gift_card": GiftCard,
-    "webhook": WebhookEndpoint,
-    "ping": PingObject,
-}
-EXTRA = {
-    "booking.cancelled": {"reason"},
-    "booking.rescheduled": {"previous_departure", "changes"},
-    "booking.updated": {"changes"},
-    "booking.refunded": {"refunded_amount", "total_refunded", "changes"},
-    "departure.updated": {"changes"},
-    "customer.updated": {"changes"},
-    "gift_card.redeemed": {"redeemed_amount", "booking_id"},
-    "gift_card.restored": {"restored_amount", "booking_id"},
-    "webhook.failing": {"failing_since"},
-    "webhook.delivery_dead": {"delivery_id", "event_id", "event_type"},
-}
 NOW = datetime.fromisoformat("2026-11-21T13:00:00.123456+01:00")
 
 
@@ -72,15 +47,12 @@ def test_there_is_a_sample_of_every_type() -> None:
 
 @pytest.mark.parametrize("kind", event_types.TYPES)
 def test_every_event_has_exactly_the_shape_of_the_wire(kind: str) -> None:
-    event = sample(kind)
-    assert surplus(Envelope.model_validate(event)) == []
-    assert event["data"].keys() - {"object"} == EXTRA.get(kind, set())
-    model = OBJECTS[kind.partition(".")[0]]
-    about = model.model_validate(event["data"]["object"])
-    assert surplus(about) == []
-    assert type(EVENT_CLASSES[kind].model_validate(event)) is EVENT_CLASSES[kind]
-    assert event["data"]["object"].keys() == model.model_fields.keys() - {"code"}
-    assert event["data"]["object"].get("manage_url") is None
+    event = EVENT_CLASSES[kind].model_validate(sample(kind))
+    data: Any = event.data
+    assert surplus(event) == []
+    assert data.model_fields_set == type(data).model_fields.keys()
+    assert data.object.model_fields_set == type(data.object).model_fields.keys() - {"code"}
+    assert getattr(data.object, "manage_url", None) is None
 
 
 def test_every_sample_is_another_event_of_now_and_keeps_what_belongs_together() -> None:
