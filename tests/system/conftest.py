@@ -30,10 +30,10 @@ class Databases:
     """The databases that were made for these tests, and the number of those that a test has had."""
 
     urls: list[str] = field(default_factory=list)
-    had: int = 0
+    count: int = 0
 
     def new(self) -> list[str]:
-        new, self.had = self.urls[self.had :], len(self.urls)
+        new, self.count = self.urls[self.count :], len(self.urls)
         return new
 
 
@@ -64,17 +64,17 @@ def all_is_well(request: pytest.FixtureRequest, databases: Databases) -> Iterato
         request.getfixturevalue("fresh_database_url")
     world = request.getfixturevalue("world") if "world" in request.fixturenames else None
     yield
-    used = databases.new()
+    urls = databases.new()
     if request.node.get_closest_marker("harmful"):
         return
     if "service" in request.fixturenames:
-        used.append(request.getfixturevalue("service").url)
+        urls.append(request.getfixturevalue("service").url)
     if "shared_database_url" in request.fixturenames:
-        used = [url for url in used if url != request.getfixturevalue("shared_database_url")]
-    found = [finding for url in dict.fromkeys(used) for finding in examined(url)]
+        urls = [url for url in urls if url != request.getfixturevalue("shared_database_url")]
+    findings = [finding for url in dict.fromkeys(urls) for finding in examined(url)]
     if world is not None:
-        found += world.examine()
-    assert found == []
+        findings += world.examine()
+    assert findings == []
 
 
 def examined(url: str) -> list[doctor.Finding]:

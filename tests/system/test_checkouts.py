@@ -66,19 +66,19 @@ def test_kills_during_checkout_webhook_or_look_up_lose_and_double_nothing(
     """Stripe has made the intent, and no process is left for its answer; the webhook is committed, and not answered;
     the worker has called Stripe, and is dead when it answers."""
     of_stripe = {"BOOKING_STRIPE_BASE_URL": running.base_url}
-    service, made = Service(fresh_database_url, tmp_path / "log", **of_stripe), len(running.intents)
+    service, intent_count = Service(fresh_database_url, tmp_path / "log", **of_stripe), len(running.intents)
     running.next_faults.clear()
     with new_world(fresh_database_url) as world:
         checkouts.configure(world)
         key, departure = world.key(), world.departure(world.experience(), seats=2)
     bodies = {name: checkout_body(departure, 1) for name in ("paid-by-webhook", "paid-without-webhook")}
     running.next_faults[:] = [Fault.TIMEOUT_AFTER]
-    asyncio.run(killed_while_stripe_answers(service.start(), key, bodies["paid-by-webhook"], running, made))
+    asyncio.run(killed_while_stripe_answers(service.start(), key, bodies["paid-by-webhook"], running, intent_count))
     service.start()
     answers = {name: asyncio.run(posted(service, key, name, body)) for name, body in bodies.items()}
     service.kill()
     assert {answer.status for answer in answers.values()} == {201}
-    assert len(running.intents) == made + 2
+    assert len(running.intents) == intent_count + 2
     intents = [answer.json()["payment"]["intent_id"] for answer in answers.values()]
     for intent_id in intents:
         running.pay(intent_id)
@@ -93,9 +93,9 @@ def test_kills_during_checkout_webhook_or_look_up_lose_and_double_nothing(
     with workers(fresh_database_url, tmp_path, **settings) as (worker,):
         due(fresh_database_url)
         running.next_faults[:] = [Fault.TIMEOUT_AFTER]
-        asked = ("intent", intents[1])
+        look_up = ("intent", intents[1])
         worker.start()
-        wait_until(lambda: asked in running.requests, "the worker asks Stripe")
+        wait_until(lambda: look_up in running.requests, "the worker asks Stripe")
         worker.kill()
         due(fresh_database_url)  # the lease of the dead worker has expired
         worker.start()
@@ -103,11 +103,11 @@ def test_kills_during_checkout_webhook_or_look_up_lose_and_double_nothing(
             database = other.database
             wait_until(lambda: confirmed(database) == 2, "both are confirmed")
             worker.kill()
-            found = World(database, world.clock, world.organization)
-            assert [row["status"] for row in found.rows(tables.payment_intents)] == ["succeeded"] * 2
-            types = Counter(row["type"] for row in found.rows(tables.events))
+            stored = World(database, world.clock, world.organization)
+            assert [row["status"] for row in stored.rows(tables.payment_intents)] == ["succeeded"] * 2
+            types = Counter(row["type"] for row in stored.rows(tables.events))
             assert (types["booking.created"], types["booking.confirmed"]) == (2, 2)
-            assert found.row(tables.departures, departure)["seats_taken"] == 2
+            assert stored.row(tables.departures, departure)["seats_taken"] == 2
 
 
 async def posted(service: Service, key: str, name: str, body: dict[str, Any]) -> Answer:
@@ -118,11 +118,11 @@ async def posted(service: Service, key: str, name: str, body: dict[str, Any]) ->
 
 
 async def killed_while_stripe_answers(
-    service: Service, key: str, body: dict[str, Any], ledger: Ledger, made: int
+    service: Service, key: str, body: dict[str, Any], ledger: Ledger, intent_count: int
 ) -> None:
     async with lines(service.ports[:1], key, 1) as (line,):
         sent = asyncio.create_task(line.try_post("/checkouts", body, "paid-by-webhook"))
-        await asyncio.to_thread(wait_until, lambda: len(ledger.intents) == made + 1, "Stripe makes the intent")
+        await asyncio.to_thread(wait_until, lambda: len(ledger.intents) == intent_count + 1, "Stripe makes the intent")
         service.kill()
         assert await sent is None
 
@@ -173,16 +173,16 @@ def test_a_stripe_that_hangs_for_one_organization_delays_no_other(api: Api, runn
     try:
         with checkouts.calling(api.client, running, timeout_s=1.5, of_one_max=3), ThreadPoolExecutor(6) as pool:
             hanging = [pool.submit(others.post, "/checkouts", checkout_body(of_others, 1)) for _ in range(6)]
-            own = [api.post("/checkouts", checkout_body(departure, 1)) for _ in range(2)]
-            assert [each.status_code for each in own] == [201, 201]
-            assert not all(each.done() for each in hanging), "they hang while the neighbour is answered"
-            refused = [each.result() for each in hanging]
+            responses = [api.post("/checkouts", checkout_body(departure, 1)) for _ in range(2)]
+            assert [response.status_code for response in responses] == [201, 201]
+            assert not all(future.done() for future in hanging), "they hang while the neighbour is answered"
+            refused = [future.result() for future in hanging]
     finally:
         running.hanging.clear()
-    assert {each.status_code for each in refused} == {503}
-    busy = [each for each in refused if "Too many" in each.json()["error"]]
+    assert {response.status_code for response in refused} == {503}
+    busy = [response for response in refused if "Too many" in response.json()["error"]]
     assert len(busy) == 3, "those beyond the limit are refused at once"
-    assert all(each.headers["retry-after"] for each in refused)
+    assert all(response.headers["retry-after"] for response in refused)
 
 
 def test_checkouts_beyond_those_that_may_wait_for_stripe_write_nothing(
@@ -203,10 +203,10 @@ def test_checkouts_beyond_those_that_may_wait_for_stripe_write_nothing(
         monkeypatch.setattr(service, "write", write_later)
         sent = [pool.submit(api.post, "/checkouts", body) for _ in range(12)]
         try:
-            wait_until(lambda: len(written) + sum(each.done() for each in sent) == 12, "each is refused, or writes")
+            wait_until(lambda: len(written) + sum(future.done() for future in sent) == 12, "each is refused, or writes")
             assert len(written) == 3
         finally:
             begin.set()
-        statuses = Counter(each.result().status_code for each in sent)
+        statuses = Counter(future.result().status_code for future in sent)
     assert statuses == {201: 3, 503: 9}
     assert len(world.rows(tables.bookings)) == 3

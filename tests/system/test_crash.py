@@ -64,8 +64,8 @@ def test_a_kill_during_a_burst_loses_doubles_and_halves_nothing(mortal_service: 
     """Every tenth of the requests takes a hold over, without which there would be no seat for it."""
     with new_world(mortal_service.url) as world:
         key, departure = world.key(), world.departure(world.experience(), seats=REQUESTS)
-        own = {"departure_id": departure, "seats": 1, "created_at": world.clock(), "expires_at": world.clock() + HOUR}
-        holds = [world.insert(tables.holds, **own) for _ in range(HOLDS)]
+        hold = {"departure_id": departure, "seats": 1, "created_at": world.clock(), "expires_at": world.clock() + HOUR}
+        holds = [world.insert(tables.holds, **hold) for _ in range(HOLDS)]
     requests = {
         f"burst-{number:04}": booking_body(
             departure,
@@ -79,8 +79,8 @@ def test_a_kill_during_a_burst_loses_doubles_and_halves_nothing(mortal_service: 
     after = send(mortal_service.start(), key, requests)
     mortal_service.stop()
     check_answers(before, after)
-    with reopened(mortal_service, world) as found:
-        check_rows(found, departure, {answer.json()["id"] for answer in after.values()})
+    with reopened(mortal_service, world) as stored:
+        check_rows(stored, departure, {answer.json()["id"] for answer in after.values()})
 
 
 def check_answers(before: Mapping[str, Answer], after: Mapping[str, Answer]) -> None:
@@ -137,9 +137,9 @@ def test_a_replay_settles_a_kill_between_commit_and_answer(mortal_service: Servi
     (answer,) = send(mortal_service.start(), key, {"never-answered": body}).values()
     assert (answer.status, answer.replayed, answer.json()["booking_number"]) == (201, True, 1)
     mortal_service.stop()
-    with reopened(mortal_service, world) as found:
-        assert [row["id"] for row in found.rows(tables.bookings)] == [answer.json()["id"]]
-        assert found.examine() == []
+    with reopened(mortal_service, world) as stored:
+        assert [row["id"] for row in stored.rows(tables.bookings)] == [answer.json()["id"]]
+        assert stored.examine() == []
 
 
 @pytest.mark.exhaustive(but="sqlite")
@@ -163,9 +163,9 @@ def test_a_kill_before_the_commit_leaves_all_to_the_retry(mortal_service: Servic
     (answer,) = send(mortal_service.start(), key, {"stalled-key": body}).values()
     assert (answer.status, answer.replayed, answer.json()["booking_number"]) == (201, False, 1)
     mortal_service.stop()
-    with reopened(mortal_service, world) as found:
-        assert len(found.rows(tables.bookings)) == 1
-        assert found.examine() == []
+    with reopened(mortal_service, world) as stored:
+        assert len(stored.rows(tables.bookings)) == 1
+        assert stored.examine() == []
 
 
 # A connection that is cut at the commit --------------------------------------------------------------------------
@@ -182,9 +182,9 @@ def when(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def cutter(fresh_database_url: str) -> Iterator[CommitCutter]:
-    with CommitCutter(fresh_database_url) as made:
-        yield made
-        assert not made.is_armed
+    with CommitCutter(fresh_database_url) as proxy:
+        yield proxy
+        assert not proxy.is_armed
 
 
 @pytest.fixture
@@ -229,9 +229,9 @@ def test_a_connection_cut_at_the_commit_repeats_no_booking_change(
         cutter.cut(when)
         answers = [behind_it.post(f"/bookings/{booking_id}/{end}", body, key=f"cut-{end}") for _ in range(2)]
         assert not cutter.is_armed
-        assert [each.status_code for each in answers] == [200, 200]
+        assert [answer.status_code for answer in answers] == [200, 200]
         assert answers[0].content == answers[1].content
-    assert [world.row(tables.departures, each)["seats_taken"] for each in (first, second)] == [0, 1]
+    assert [world.row(tables.departures, departure)["seats_taken"] for departure in (first, second)] == [0, 1]
     types = [row["type"] for row in world.rows(tables.events)]
     assert (types.count("booking.rescheduled"), types.count("booking.updated")) == (1, 1)
     assert world.examine() == []
@@ -249,10 +249,10 @@ def test_a_connection_cut_at_the_commit_repeats_no_write_without_key(
             departure_id=departure, guests=[GuestLineInput(tier_id="adult", count=1)], customer=ada
         )
         cutter.cut(when)
-        shown = orjson.loads(database.write_once(lambda tx: storefront.check_out(tx, actor, basket)))
+        checkout = orjson.loads(database.write_once(lambda tx: storefront.check_out(tx, actor, basket)))
         cutter.cut(when)
         key, _ = database.write_once(lambda tx: keys.create(tx, world.organization, name="one", now=tx.now()))
-        assert [(row["id"], row["booking_number"]) for row in world.rows(tables.bookings)] == [(shown["id"], 1)]
+        assert [(row["id"], row["booking_number"]) for row in world.rows(tables.bookings)] == [(checkout["id"], 1)]
         assert [row["id"] for row in world.rows(tables.api_keys)] == [key.id]
         assert world.row(tables.departures, departure)["seats_taken"] == 1
 
@@ -260,9 +260,9 @@ def test_a_connection_cut_at_the_commit_repeats_no_write_without_key(
 @pytest.mark.exhaustive(but="after")
 @on_postgresql
 def test_a_connection_cut_at_the_commit_repeats_no_endpoint(behind_it: Api, cutter: CommitCutter, when: str) -> None:
-    wanted = {"url": "http://203.0.114.9/hook", "event_types": ["booking.created"]}
+    body = {"url": "http://203.0.114.9/hook", "event_types": ["booking.created"]}
     cutter.cut(when)
-    made = behind_it.post("/webhooks", wanted)
+    response = behind_it.post("/webhooks", body)
     assert not cutter.is_armed
-    assert made.status_code == 201
-    assert [row["id"] for row in behind_it.world.rows(tables.webhook_endpoints)] == [made.json()["id"]]
+    assert response.status_code == 201
+    assert [row["id"] for row in behind_it.world.rows(tables.webhook_endpoints)] == [response.json()["id"]]

@@ -150,12 +150,12 @@ def publish(hooks: Hooks, count: int) -> dict[str, list[str]]:
 
 def kill_in_turn(crew: Sequence[Worker], opened: Sequence[Receiver]) -> None:
     """Kills one worker after the other while there is much to do, and starts it again at once."""
-    seen = 0
+    expected = 0
     for number in range(KILLS):
-        seen += EVENTS * RECEIVERS // (KILLS + 1)
+        expected += EVENTS * RECEIVERS // (KILLS + 1)
         wait_until(
-            lambda wanted=seen: sum(len(receiver.receipts) for receiver in opened) >= wanted,  # type: ignore[misc]
-            f"{seen} requests",
+            lambda count=expected: sum(len(receiver.receipts) for receiver in opened) >= count,  # type: ignore[misc]
+            f"{expected} requests",
             within_s=SETTLED_WITHIN_S,
         )
         worker = crew[number % len(crew)]
@@ -185,16 +185,16 @@ def check_attempts(world: World, events: int) -> int:
         by_delivery[attempt["delivery_id"]].append(attempt)
     assert len(deliveries) == events * RECEIVERS
     for delivery in deliveries:
-        mine = by_delivery[delivery["id"]]
-        assert [attempt["number"] for attempt in mine] == list(range(1, len(mine) + 1))
-        made = [attempt for attempt in mine if not is_lost(attempt)]
-        assert delivery["attempt_count"] == len(made) + counted_losses(mine)
+        history = by_delivery[delivery["id"]]
+        assert [attempt["number"] for attempt in history] == list(range(1, len(history) + 1))
+        recorded = [attempt for attempt in history if not is_lost(attempt)]
+        assert delivery["attempt_count"] == len(recorded) + counted_losses(history)
         assert delivery["lease_until"] is None
         if delivery["status"] == "succeeded":
-            assert [attempt["error"] is None for attempt in made] == [False] * (len(made) - 1) + [True]
+            assert [attempt["error"] is None for attempt in recorded] == [False] * (len(recorded) - 1) + [True]
         else:
             assert (delivery["status"], delivery["attempt_count"]) == ("dead", 6)
-            assert None not in {attempt["error"] for attempt in made}
+            assert None not in {attempt["error"] for attempt in recorded}
     return sum(is_lost(attempt) for attempt in attempts)
 
 
@@ -248,11 +248,11 @@ def check_order(world: World, endpoint: str, receiver: Receiver, published: Iter
 def attempts_by_event(world: World, endpoint: str) -> dict[str, list[dict[str, Any]]]:
     """Return the attempts of each event's delivery to that endpoint, the first one first."""
     event_of = {row["id"]: row["event_id"] for row in world.rows(tables.deliveries) if row["endpoint_id"] == endpoint}
-    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    by_event: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for attempt in sorted(world.rows(tables.attempts), key=lambda row: row["number"]):
         if attempt["delivery_id"] in event_of:
-            found[event_of[attempt["delivery_id"]]].append(attempt)
-    return found
+            by_event[event_of[attempt["delivery_id"]]].append(attempt)
+    return by_event
 
 
 def first_that_counted(attempts: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -360,17 +360,17 @@ def test_a_healthy_receiver_gets_everything_while_fifty_of_others_hang(fresh_dat
 @pytest.mark.exhaustive(but="sqlite")
 def test_what_a_delivery_tells_of_is_there_when_its_receiver_asks(fresh_database_url: str, tmp_path: Path) -> None:
     with Receivers() as receivers, serving(fresh_database_url, tmp_path) as service:
-        asked: list[httpx.Response] = []
+        answers: list[httpx.Response] = []
 
         def ask(receipt: Receipt) -> Answer:
-            asked.append(service.client.get(f"/bookings/{booking_of(receipt)}"))
+            answers.append(service.client.get(f"/bookings/{booking_of(receipt)}"))
             return OK
 
         receiver = receivers.open(ask)
         service.endpoint(receiver)
         booking = service.book(service.departure())
         receiver.wait_for(1)
-        assert [(answer.status_code, answer.json()["id"]) for answer in asked] == [(200, booking)]
+        assert [(answer.status_code, answer.json()["id"]) for answer in answers] == [(200, booking)]
 
 
 # Secrets ---------------------------------------------------------------------------------------------------------

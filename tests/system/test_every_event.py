@@ -75,7 +75,7 @@ def everything_happens(ops: Operations, api: Api) -> None:
     ops.update_customer(world.rows(tables.customers)[0]["id"], name="Ada King")
     ops.cancel(by_source[BookingSource.ONLINE]["id"], CancelReason.CUSTOMER)
     ops.cancel(paid, CancelReason.ADMIN)
-    refunds = [RefundResult(each, RefundOutcome.REFUNDED, "re_1") for each in due.claim_refunds(world)]
+    refunds = [RefundResult(refund, RefundOutcome.REFUNDED, "re_1") for refund in due.claim_refunds(world)]
     world.database.write(lambda tx: bookings.settle_refunds(tx, refunds))
     ops.cancel(by_source[BookingSource.AI]["id"], CancelReason.AGENT)
     api.cancel(by_source[BookingSource.API]["id"])
@@ -98,13 +98,13 @@ def test_every_type_source_and_reason_comes_about_with_its_fields(ops: Operation
     for event in events:
         assert set(event["data"]) == {"object"} | EXTRA[event["type"]], event["type"]
         shape = SHAPES[event["type"].partition(".")[0]]
-        shown = shape.model_validate(event["data"]["object"]).to_json()
-        assert event["data"]["object"] == {key: value for key, value in shown.items() if key != "code"}
+        resource = shape.model_validate(event["data"]["object"]).to_json()
+        assert event["data"]["object"] == {key: value for key, value in resource.items() if key != "code"}
         assert event["api_version"] == API_VERSION
         assert event["data"]["object"].get("manage_url") is None
-    sources = {each["data"]["object"]["source"] for each in events if each["type"] == "booking.created"}
+    sources = {event["data"]["object"]["source"] for event in events if event["type"] == "booking.created"}
     assert sources == set(BookingSource)
-    assert {each["data"]["reason"] for each in events if each["type"] == "booking.cancelled"} == set(CancelReason)
+    assert {event["data"]["reason"] for event in events if event["type"] == "booking.cancelled"} == set(CancelReason)
     assert ops.world.examine() == []
 
 
@@ -112,8 +112,8 @@ def test_every_type_source_and_reason_comes_about_with_its_fields(ops: Operation
 def test_the_feed_and_the_deliveries_say_the_same_in_the_same_bytes(ops: Operations, api: Api) -> None:
     """A `ping` comes from the test of its endpoint, and from nowhere else."""
     hooks = Hooks(ops.world)
-    wanted = [EventType(name) for name in EXTRA if name != "ping"]
-    endpoint = hooks.endpoint(*wanted, url=f"https://hooks.example/{ops.world.org}")
+    types = [EventType(name) for name in EXTRA if name != "ping"]
+    endpoint = hooks.endpoint(*types, url=f"https://hooks.example/{ops.world.org}")
     everything_happens(ops, api)
     tested = api.post(f"/webhooks/{endpoint}/test")
     assert tested.status_code == 202

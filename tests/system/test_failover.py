@@ -75,10 +75,10 @@ def test_nothing_acknowledged_is_lost_when_the_primary_is_gone(
             harm(cluster, 0)
             cluster.promote()
             promoted_s = time.monotonic()
-            for each in going_on:
-                each.result()
+            for future in going_on:
+                future.result()
             back_s = min(client.booked_at_s[BEFORE] for client in clients) - promoted_s
-        acknowledged = [each for client in clients for each in client.acknowledged]
+        acknowledged = [booking_id for client in clients for booking_id in client.acknowledged]
         assert len(set(acknowledged)) == CLIENTS * (BEFORE + AFTER)
         with databases.connect(cluster.url(1)) as connection:
             assert connection.execute(_BOOKED, (acknowledged,)).fetchone() == (len(acknowledged),)

@@ -41,8 +41,8 @@ class Installation:
     receiver: Receiver
 
     def environment(self, keys: str, **settings: str) -> dict[str, str]:
-        own = {"BOOKING_DATABASE_URL": self.url, "BOOKING_SECRET_KEY": keys, "BOOKING_RATE_LIMIT": "off"}
-        return {**os.environ, **LOCAL, **own, "BOOKING_MAIL_DIR": str(self.folder / "mails"), **settings}
+        variables = {"BOOKING_DATABASE_URL": self.url, "BOOKING_SECRET_KEY": keys, "BOOKING_RATE_LIMIT": "off"}
+        return {**os.environ, **LOCAL, **variables, "BOOKING_MAIL_DIR": str(self.folder / "mails"), **settings}
 
     def run(self, keys: str, *argv: str, **settings: str) -> subprocess.CompletedProcess[str]:
         return forking.run(["booking", *argv], env=self.environment(keys, **settings), text=True)
@@ -75,8 +75,8 @@ class Installation:
         assert replayed.headers["Idempotent-Replayed"] == "true"
         card = client.get(f"/api/v1/gift-cards/{sealed.card}", params={"include": "code"}).json()
         assert card["code"] == CODE
-        shown = client.get(f"/api/v1/bookings/{sealed.booking}").json()
-        assert shown["manage_url"].endswith(sealed.token)
+        booking = client.get(f"/api/v1/bookings/{sealed.booking}").json()
+        assert booking["manage_url"].endswith(sealed.token)
         self._assert_delivered()
 
     def _assert_delivered(self) -> None:
@@ -105,7 +105,7 @@ def installed(fresh_database_url: str, tmp_path: Path) -> Iterator[Installation]
 @contextmanager
 def writing(book: Callable[[str], httpx.Response]) -> Iterator[list[tuple[str, bytes]]]:
     """Book one booking after the other meanwhile; yields each key with its answer."""
-    made: list[tuple[str, bytes]] = []
+    answers: list[tuple[str, bytes]] = []
     failed: list[Any] = []
     stop = threading.Event()
 
@@ -115,15 +115,15 @@ def writing(book: Callable[[str], httpx.Response]) -> Iterator[list[tuple[str, b
                 return
             answer = book(f"meanwhile-{number}")
             if answer.status_code == 201:
-                made.append((f"meanwhile-{number}", answer.content))
+                answers.append((f"meanwhile-{number}", answer.content))
             else:
                 failed.append(answer)
 
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        wait_until(lambda: made or failed, "a booking is made")
-        yield made
+        wait_until(lambda: answers or failed, "a booking is made")
+        yield answers
     finally:
         stop.set()
         thread.join()
@@ -131,25 +131,25 @@ def writing(book: Callable[[str], httpx.Response]) -> Iterator[list[tuple[str, b
 
 
 def status(installed: Installation, keys: str) -> dict[str, Any]:
-    shown = installed.run(keys, "secrets", "status", "--json")
-    assert shown.returncode == 0, shown.stderr
-    answer: dict[str, Any] = json.loads(shown.stdout)
+    process = installed.run(keys, "secrets", "status", "--json")
+    assert process.returncode == 0, process.stderr
+    answer: dict[str, Any] = json.loads(process.stdout)
     return answer
 
 
 @pytest.mark.exhaustive
 def test_a_key_is_rotated_while_guests_book_and_dropped_without_a_loss(installed: Installation) -> None:
     both = f"{B},{A}"
-    with installed.serving(both) as (client, _), writing(lambda key: installed.book(client, key)) as made:
+    with installed.serving(both) as (client, _), writing(lambda key: installed.book(client, key)) as answers:
         before = status(installed, both)
         assert {row["state"] for row in before["data"] if row["place"] == 2} == {"to_reseal"}
         resealed = installed.run(both, "secrets", "reseal", "--json")
         assert resealed.returncode == 0, resealed.stderr
-        booked_meanwhile = len(made)
+        booked_meanwhile = len(answers)
     assert booked_meanwhile
-    done = {row["kind"]: row["resealed"] for row in json.loads(resealed.stdout)["data"]}
-    assert done["stored_answer"] == OLD_ANSWERS + 1
-    assert (done["webhook_secret"], done["gift_card_code"]) == (1, 1)
+    counts = {row["kind"]: row["resealed"] for row in json.loads(resealed.stdout)["data"]}
+    assert counts["stored_answer"] == OLD_ANSWERS + 1
+    assert (counts["webhook_secret"], counts["gift_card_code"]) == (1, 1)
     after = status(installed, both)
     assert {(row["state"], row["place"]) for row in after["data"]} == {("current", 1)}
     (old,) = [key for key in after["keys"] if key["place"] == 2]
@@ -159,7 +159,7 @@ def test_a_key_is_rotated_while_guests_book_and_dropped_without_a_loss(installed
     installed.sealed.assert_all_open()
     with installed.serving(B) as (client, _):
         installed.assert_all_works(client)
-        for key, answer in made:
+        for key, answer in answers:
             assert installed.book(client, key).content == answer
     assert installed.run(B, "doctor").returncode == 0
 
@@ -184,5 +184,5 @@ def test_who_has_lost_the_key_can_go_on_without(installed: Installation) -> None
         assert client.get(f"/manage/{installed.sealed.token}").status_code == 404
         assert installed.book(client, "without-the-old-key").status_code == 201
     assert "does not open the sealed values of this database" in "".join(log)
-    left = installed.run(C, "secrets", "reseal")
-    assert left.returncode == 12
+    process = installed.run(C, "secrets", "reseal")
+    assert process.returncode == 12

@@ -53,12 +53,12 @@ class Killing:
         self.worker = worker
         self.is_armed = False
         self._random = random.Random(7)
-        self._left = sorted(self._random.sample(range(1, 2 * BOOKINGS), KILLS), reverse=True)
+        self._kills = sorted(self._random.sample(range(1, 2 * BOOKINGS), KILLS), reverse=True)
 
     def __call__(self, _: Received) -> str:
-        if not self.is_armed or len(self.server.received) < self._left[-1]:
+        if not self.is_armed or len(self.server.received) < self._kills[-1]:
             return OK
-        self._left.pop()
+        self._kills.pop()
         self.worker.kill()
         self.is_armed = False
         return self._random.choice([TAKE_AND_DROP, "451 killed"])

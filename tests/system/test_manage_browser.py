@@ -45,8 +45,8 @@ def auditor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def world(service: Service) -> Iterator[World]:
-    with new_world(service.url) as made:
-        yield made
+    with new_world(service.url) as world:
+        yield world
 
 
 @pytest.fixture
@@ -211,10 +211,10 @@ def pages(world: World, service: Service) -> dict[str, str]:
         "gift": gift_card_link(world.installation, world.org, card),
     }
     base = f"http://127.0.0.1:{service.ports[0]}"
-    found = {name: base + urlsplit(link).path for name, link in links.items()}
-    own = found["confirmed"]
-    below = {name: f"{own}/{name}" for name in ("cancel", "move", "receipt")}
-    return found | below | {"moved": f"{own}?moved=1", "german": f"{own}?lang=de", "wrong": own[:-1]}
+    addresses = {name: base + urlsplit(link).path for name, link in links.items()}
+    page = addresses["confirmed"]
+    below = {name: f"{page}/{name}" for name in ("cancel", "move", "receipt")}
+    return addresses | below | {"moved": f"{page}?moved=1", "german": f"{page}?lang=de", "wrong": page[:-1]}
 
 
 def manage_link(world: World, booking_id: str) -> str:

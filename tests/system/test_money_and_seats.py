@@ -72,7 +72,7 @@ class Market:
         """The last status of the dispute of an intent."""
         self.by_hand: Counter[str] = Counter()
         """Amounts that staff returned at no gateway, by booking."""
-        self.seen: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         """Steps by their result."""
         self._lock = threading.Lock()
 
@@ -85,25 +85,25 @@ class Market:
         """Take steps, which are drawn by their weights."""
         threads = THREADS[self.seed % 2]
         with ThreadPoolExecutor(threads) as pool:
-            for done in [pool.submit(self._steps, weights, number, STEPS // threads) for number in range(threads)]:
-                done.result()
+            for future in [pool.submit(self._steps, weights, number, STEPS // threads) for number in range(threads)]:
+                future.result()
 
     def _steps(self, weights: Mapping[Step, int], number: int, count: int) -> None:
         chance = random.Random(f"{self.seed}/{number}")
         for step in chance.choices(list(weights), list(weights.values()), k=count):
             step(self, chance)
 
-    def staff(self, step: str, verb: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    def staff(self, step: str, verb: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Return the result of a verb of the core; None when it is refused."""
         try:
-            done = verb(*arguments, **named)
+            answer = verb(*arguments, **options)
         except BookingError as refused:
             if isinstance(refused, Unavailable) and not self.seed % 2:
                 raise  # nobody else holds a lock
-            self.seen[f"{step} {refused.code}"] += 1
+            self.counts[f"{step} {refused.code}"] += 1
             return None
-        self.seen[f"{step} done"] += 1
-        return done
+        self.counts[f"{step} done"] += 1
+        return answer
 
     def any_booking(self, chance: random.Random) -> str:
         return chance.choice(self.bookings[-8:])
@@ -131,16 +131,16 @@ class Market:
         self.ledger.next_faults[:] = [fault for fault in [chance.choice(API_FAULTS)] if fault]
         for _ in range(3):
             response = self.api.post("/checkouts", body, key=key)
-            self.seen[f"check out {response.status_code} {response.json().get('code', '')}"] += 1
+            self.counts[f"check out {response.status_code} {response.json().get('code', '')}"] += 1
             if response.status_code != 503:
                 break
         faults_of_others = {503} if self.seed % 2 else set()
         assert response.status_code in ANSWERED | faults_of_others, response.text
         if response.status_code == 201:
-            shown = response.json()
-            self.bookings.append(shown["id"])
-            if shown["payment"]:
-                self.intents[shown["id"]] = shown["payment"]["intent_id"]
+            checkout = response.json()
+            self.bookings.append(checkout["id"])
+            if checkout["payment"]:
+                self.intents[checkout["id"]] = checkout["payment"]["intent_id"]
 
     def change_party(self, chance: random.Random) -> None:
         party: Row = {"refund": chance.choice([RefundMode.AUTO, RefundMode.AUTO, RefundMode.NONE])}
@@ -216,10 +216,10 @@ class Market:
         for booking_id in self._some_intents(chance):
             intent_id = self.intents[booking_id]
             charge = self.ledger.charges.get(intent_id)
-            left = charge.amount - charge.refunded if charge else 0
-            if left:
+            rest = charge.amount - charge.refunded if charge else 0
+            if rest:
                 checkouts.align(self.ledger, self.world)
-                self.ledger.refund_at_the_dashboard(intent_id, min(left, chance.choice([10_000, 89_000, left])))
+                self.ledger.refund_at_the_dashboard(intent_id, min(rest, chance.choice([10_000, 89_000, rest])))
                 self.send(chance, self.webhooks.refunded(intent_id), may_be_lost=False)
 
     def dispute(self, chance: random.Random) -> None:
@@ -256,7 +256,7 @@ class Market:
             response = self.webhooks.send(self.api.client, event, now_s=self.world.clock() / 1e6)
             is_late = self.seed % 2 and "timestamp_too_old" in response.text  # another thread moved the clock
             assert response.status_code in (200, 503) or is_late, response.text
-            self.seen[f"webhook {response.status_code}"] += 1
+            self.counts[f"webhook {response.status_code}"] += 1
             if response.status_code != 200:
                 with self._lock:
                     self.on_the_way.append(event)
@@ -278,7 +278,7 @@ class Market:
             except Unavailable:
                 if not self.seed % 2:
                     raise
-                self.seen["work unavailable"] += 1
+                self.counts["work unavailable"] += 1
 
     def ask_and_die(self, _: random.Random) -> None:
         """Let a worker call Stripe for payments, and record nothing."""
@@ -342,7 +342,7 @@ def test_money_seats_cards_and_events_agree_whatever_happens(api: Api, ledger: L
     market.run(WEIGHTS)
     market.settle()
     agrees(market)
-    print(sorted(market.seen.items()))
+    print(sorted(market.counts.items()))
 
 
 @pytest.mark.exhaustive(but=("sqlite-0]", "postgresql-2]"))
@@ -357,7 +357,7 @@ def test_each_checkout_ends_with_its_money_whatever_webhooks_and_workers_do(
     market.settle()
     agrees(market)
     checkouts_agree(market)
-    print(sorted(market.seen.items()))
+    print(sorted(market.counts.items()))
 
 
 # What must be true -------------------------------------------------------------------------------------------------
@@ -386,15 +386,15 @@ def money_agrees(market: Market) -> None:
             assert payment["status"] in ("pending", "failed")
             continue
         assert payment["amount_minor"] + payment["released_minor"] == charge.amount
-        made = [each["metadata"]["refund_id"] for each in charge.refunds if each["metadata"]]
-        assert len(made) == len(set(made)), "no refund is made twice"
+        refund_ids = [refund["metadata"]["refund_id"] for refund in charge.refunds if refund["metadata"]]
+        assert len(refund_ids) == len(set(refund_ids)), "no refund is made twice"
         assert charge.refunded <= charge.amount
-        known = payment["refunded_minor"] + parts[booking_id]
-        at_the_gateway = known - market.by_hand[booking_id]
+        recorded = payment["refunded_minor"] + parts[booking_id]
+        at_the_gateway = recorded - market.by_hand[booking_id]
         # What staff settled by hand may have been refunded at the dashboard: it is not counted twice (`elsewhere`).
-        assert at_the_gateway <= charge.refunded, (booking_id, known, dict(market.by_hand), charge)
-        if known < charge.refunded:
-            assert payment["refunded_minor"] == payment["amount_minor"], (booking_id, known, charge, payment)
+        assert at_the_gateway <= charge.refunded, (booking_id, recorded, dict(market.by_hand), charge)
+        if recorded < charge.refunded:
+            assert payment["refunded_minor"] == payment["amount_minor"], (booking_id, recorded, charge, payment)
 
 
 def checkouts_agree(market: Market) -> None:
@@ -406,10 +406,9 @@ def checkouts_agree(market: Market) -> None:
     assert {row["id"] for row in rows} == set(market.intents)
     for booking in rows:
         intent_id, row = market.intents[booking["id"]], intent_row(market.world, booking["id"])
-        made = [
-            each["id"] for each in market.ledger.intents.values() if each["metadata"]["booking_id"] == booking["id"]
-        ]
-        assert made == [intent_id], "one intent for a booking"
+        intents = market.ledger.intents.values()
+        intent_ids = [intent["id"] for intent in intents if intent["metadata"]["booking_id"] == booking["id"]]
+        assert intent_ids == [intent_id], "one intent for a booking"
         charge, intent = market.ledger.charges.get(intent_id), market.ledger.intents[intent_id]
         if charge is None:
             assert (booking["status"], intent["status"], row["status"]) == ("cancelled", "canceled", "canceled")
@@ -427,25 +426,25 @@ def waits_for_a_person(market: Market, booking_id: str) -> bool:
     """Return whether the refund was refused since the dashboard has returned a part of the payment before
     (decisions/0013)."""
     (refund,) = [row for row in market.world.rows(tables.refunds) if row["booking_id"] == booking_id]
-    by_dashboard = [each for each in market.ledger.refunds(market.intents[booking_id]) if not each["metadata"]]
+    by_dashboard = [refund for refund in market.ledger.refunds(market.intents[booking_id]) if not refund["metadata"]]
     return bool(by_dashboard) and (refund["status"], refund["last_error"]) == ("failed", "amount_too_large")
 
 
 def events_agree(market: Market) -> None:
     """Fold the feed, and compare each state with the resource; each event has the former values of its changes."""
     events, states = list(feed(market)), dict[tuple[str, str], Row]()
-    assert [each["sequence"] for each in events] == list(range(1, len(events) + 1))
+    assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
     for event in events:
         kind, after = event["resource_type"], event["data"]["object"]
         if (kind, after["id"]) in states and "changes" in event["data"]:
             before = compared(kind, after | event["data"]["changes"])
             assert before == compared(kind, states[kind, after["id"]]), event
         states[kind, after["id"]] = after
-    made = {row["id"] for row in market.world.rows(tables.bookings)}
-    assert {each for kind, each in states if kind == "booking"} == made >= set(market.bookings)
+    booking_ids = {row["id"] for row in market.world.rows(tables.bookings)}
+    assert {resource_id for kind, resource_id in states if kind == "booking"} == booking_ids >= set(market.bookings)
     for (kind, resource_id), state in states.items():
-        found = market.api.get(f"{LISTS[kind]}/{resource_id}").json()
-        assert compared(kind, found) == compared(kind, state)
+        resource = market.api.get(f"{LISTS[kind]}/{resource_id}").json()
+        assert compared(kind, resource) == compared(kind, state)
 
 
 def feed(market: Market) -> Iterator[Row]:

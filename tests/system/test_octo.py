@@ -147,8 +147,8 @@ def each_was_carried_out_once(shop: Shop) -> None:
             "booking.cancelled": "cancel" in plan,
         }
         assert {name: events[booking_id, name] for name in types} == types
-    taken = [0, 0]
+    seats = [0, 0]
     for plan in plans.values():
-        taken["move" in plan] += 0 if "cancel" in plan else 3 if "more" in plan else 2
-    assert [world.row(tables.departures, one)["seats_taken"] for one in shop.departures] == taken
+        seats["move" in plan] += 0 if "cancel" in plan else 3 if "more" in plan else 2
+    assert [world.row(tables.departures, one)["seats_taken"] for one in shop.departures] == seats
     assert world.examine() == []

@@ -77,18 +77,18 @@ def book(api: Api, count: int) -> None:
 def every_session(url: str, size: int) -> Iterator[list[psycopg.Connection]]:
     """Hold as many transactions as the pooler has sessions of the server."""
     with ExitStack() as stack:
-        held = [stack.enter_context(psycopg.connect(url, prepare_threshold=None)) for _ in range(size)]
-        for each in held:
-            each.execute("SELECT 1")
-        yield held
+        sessions = [stack.enter_context(psycopg.connect(url, prepare_threshold=None)) for _ in range(size)]
+        for session in sessions:
+            session.execute("SELECT 1")
+        yield sessions
 
 
 def pollute(url: str, size: int) -> None:
     """Leave settings in each session of the server, as another program with the same pooler may."""
-    with every_session(url, size) as held:
-        for each in held:
-            each.execute(_POLLUTE)
-            each.commit()
+    with every_session(url, size) as sessions:
+        for session in sessions:
+            session.execute(_POLLUTE)
+            session.commit()
 
 
 def test_each_booking_behind_a_pooler_is_durable_and_has_its_timeouts(direct: str, clock: FixedClock) -> None:
@@ -98,15 +98,15 @@ def test_each_booking_behind_a_pooler_is_durable_and_has_its_timeouts(direct: st
         with served(pooled, clock) as api:
             book(api, BOOKINGS)
     with databases.connect(direct) as connection:
-        seen = connection.execute("SELECT commits, statement, lock, idle, count(*) FROM seen GROUP BY 1, 2, 3, 4")
-        assert seen.fetchall() == [("on", "7s", "50ms", "2s", BOOKINGS)]
+        cursor = connection.execute("SELECT commits, statement, lock, idle, count(*) FROM seen GROUP BY 1, 2, 3, 4")
+        assert cursor.fetchall() == [("on", "7s", "50ms", "2s", BOOKINGS)]
 
 
 def test_no_client_of_the_pooler_inherits_a_setting(direct: str, clock: FixedClock) -> None:
     with pgbouncer(direct, size=3) as pooled, served(pooled, clock) as api:
         book(api, 20)
-        with every_session(pooled, 3) as held:
-            assert [each.execute(_INHERITED).fetchall() for each in held] == [[], [], []]  # type: ignore[arg-type]
+        with every_session(pooled, 3) as sessions:
+            assert [session.execute(_INHERITED).fetchall() for session in sessions] == [[], [], []]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -143,16 +143,16 @@ def cells_behind_one_pool(direct: str, pooled: str, clock: FixedClock) -> Iterat
     )
     settings = Settings(database_url=pooled, secret_key=SECRET, secret_key_check="warn", cells=addresses)
     with ExitStack() as stack:
-        found = {}
+        clients = {}
         for cell in cells.every(settings)[1:]:
             create(cell)
             url = cell.settings.database_url
             database = stack.enter_context(closing(Database(url, clock=clock)))
             world = make_world(database, clock)
-            own = replace(cell.settings, cells=(), rate_limit=None)
-            running = WholeResponses(create_app(own, database=database))
-            found[cell.name] = Api(stack.enter_context(running), world)
-        yield found
+            of_cell = replace(cell.settings, cells=(), rate_limit=None)
+            running = WholeResponses(create_app(of_cell, database=database))
+            clients[cell.name] = Api(stack.enter_context(running), world)
+        yield clients
 
 
 @contextmanager
@@ -176,10 +176,10 @@ def test_cells_behind_one_pooler_never_see_each_others_rows(
         pgbouncer(direct, size=2, **options) as pooled,
         cells_behind_one_pool(direct, pooled, clock) as apis,
     ):
-        with every_session(pooled, 2) as held:
-            for each in held:
-                each.execute("SET search_path = booking_c2")
-                each.commit()
+        with every_session(pooled, 2) as sessions:
+            for session in sessions:
+                session.execute("SET search_path = booking_c2")
+                session.commit()
         for round_of in range(3):
             for api in apis.values():
                 book(api, 5 + round_of)
@@ -189,10 +189,10 @@ def test_cells_behind_one_pooler_never_see_each_others_rows(
             assert len(api.get("/bookings", limit=100).json()["data"]) == 5 + 6 + 7
     with databases.connect(direct) as connection:
         for name, api in apis.items():
-            found = connection.execute(
+            cursor = connection.execute(
                 f"SELECT organization_id::text, count(*) FROM booking_{name}.bookings GROUP BY 1"
             )
-            assert found.fetchall() == [(api.world.org, 5 + 6 + 7)]
+            assert cursor.fetchall() == [(api.world.org, 5 + 6 + 7)]
 
 
 def test_a_worker_that_listens_past_the_pooler_is_woken_by_each_booking(direct: str, clock: FixedClock) -> None:

@@ -48,14 +48,14 @@ class Shop(Operations):
         with_retries(self.pay, booking["id"], intent)
         return str(booking["id"])
 
-    def made(self) -> int:
+    def refund_count(self) -> int:
         """Return the number of refunds at Stripe."""
         return sum(len(charge.refunds) for charge in self.ledger.charges.values())
 
     def wait_for_more(self, count: int) -> None:
         """Until so many more were made, or all."""
-        enough = min(REFUNDS, self.made() + count)
-        wait_until(lambda: self.made() >= enough, f"{enough} refunds are made", within_s=WITHIN_S)
+        enough = min(REFUNDS, self.refund_count() + count)
+        wait_until(lambda: self.refund_count() >= enough, f"{enough} refunds are made", within_s=WITHIN_S)
 
     def statuses(self) -> Counter[str]:
         return Counter(row["status"] for row in self.world.rows(tables.refunds))
@@ -77,12 +77,12 @@ def shop(fresh_database_url: str) -> Iterator[Shop]:
         yield Shop(world, ledger)
 
 
-def each_was_refunded_once(shop: Shop, made: list[str]) -> None:
+def each_was_refunded_once(shop: Shop, booking_ids: list[str]) -> None:
     bookings = {row["id"]: row for row in shop.world.rows(tables.bookings)}
     payments = {row["booking_id"]: row for row in shop.world.rows(tables.payments)}
     refunds = {row["booking_id"]: row for row in shop.world.rows(tables.refunds)}
-    assert sorted(bookings) == sorted(payments) == sorted(refunds) == sorted(made)
-    for booking_id in made:
+    assert sorted(bookings) == sorted(payments) == sorted(refunds) == sorted(booking_ids)
+    for booking_id in booking_ids:
         booking, payment, refund = bookings[booking_id], payments[booking_id], refunds[booking_id]
         (given_back,) = shop.ledger.refunds(payment["payment_intent"])
         assert given_back["metadata"] == {"refund_id": refund["id"], "booking_id": booking_id}
@@ -93,7 +93,7 @@ def each_was_refunded_once(shop: Shop, made: list[str]) -> None:
         assert states == ("cancelled", "refunded", "refunded", "succeeded")
     assert set(shop.ledger.keys()) == {f"refund-{row['id']}" for row in refunds.values()}
     published = Counter((row["resource_id"], row["type"]) for row in shop.world.rows(tables.events))
-    assert all(published[booking_id, "booking.cancelled"] == 1 for booking_id in made)
+    assert all(published[booking_id, "booking.cancelled"] == 1 for booking_id in booking_ids)
     assert shop.world.examine() == []
 
 
@@ -101,13 +101,15 @@ def each_was_refunded_once(shop: Shop, made: list[str]) -> None:
 def test_each_cancellation_is_refunded_once_though_the_worker_dies_again_and_again(shop: Shop, tmp_path: Path) -> None:
     shop.ledger.rate = FAULTS
     with ThreadPoolExecutor(_BUYERS) as pool:
-        made = list(pool.map(shop.sell, range(REFUNDS)))
-        wanted = made * DUPLICATES
-        random.Random(1).shuffle(wanted)
+        booking_ids = list(pool.map(shop.sell, range(REFUNDS)))
+        orders = booking_ids * DUPLICATES
+        random.Random(1).shuffle(orders)
         url = shop.world.database.url.render_as_string(hide_password=False)
         with refunder(url, tmp_path, shop.ledger) as worker:
             worker.start()
-            cancels = [pool.submit(with_retries, shop.cancel, each, CancelReason.CUSTOMER) for each in wanted]
+            cancels = [
+                pool.submit(with_retries, shop.cancel, booking_id, CancelReason.CUSTOMER) for booking_id in orders
+            ]
             for _ in range(KILLS):
                 shop.wait_for_more(REFUNDS // (KILLS + 2))
                 worker.kill()
@@ -116,7 +118,7 @@ def test_each_cancellation_is_refunded_once_though_the_worker_dies_again_and_aga
             settled = {"succeeded": REFUNDS}
             wait_until(lambda: shop.statuses() == settled, "every refund is settled", within_s=WITHIN_S)
             assert "Traceback" not in worker.log
-    each_was_refunded_once(shop, made)
+    each_was_refunded_once(shop, booking_ids)
     requests = len(shop.ledger.requests)
     print(f"{REFUNDS} refunds, {requests} requests, faults {dict(shop.ledger.met)}, {KILLS} kills")
 
@@ -126,14 +128,14 @@ def test_each_cancellation_is_refunded_once_though_the_worker_dies_again_and_aga
 
 @pytest.mark.exhaustive(but="sqlite")
 def test_the_worker_command_refunds_through_stripe(shop: Shop, tmp_path: Path) -> None:
-    made = [shop.sell(number) for number in range(3)]
+    booking_ids = [shop.sell(number) for number in range(3)]
     url = shop.world.database.url.render_as_string(hide_password=False)
-    own = {"BOOKING_STRIPE_API_KEY": KEY, "BOOKING_STRIPE_BASE_URL": shop.ledger.base_url}
-    with workers(url, tmp_path, **own) as (worker,):
+    environment = {"BOOKING_STRIPE_API_KEY": KEY, "BOOKING_STRIPE_BASE_URL": shop.ledger.base_url}
+    with workers(url, tmp_path, **environment) as (worker,):
         worker.start().wait_until_it_runs()
-        for booking_id in made:
+        for booking_id in booking_ids:
             with_retries(shop.cancel, booking_id)
         wait_until(lambda: shop.statuses() == {"succeeded": 3}, "every refund is settled")
         assert worker.stop() == ExitCode.OK
         assert KEY not in worker.log
-    each_was_refunded_once(shop, made)
+    each_was_refunded_once(shop, booking_ids)

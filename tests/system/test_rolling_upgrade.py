@@ -76,8 +76,8 @@ class Log:
 
     async def wait_for(self, more: int) -> None:
         """Wait until so many more were booked."""
-        wanted = len(self.booked) + more
-        while len(self.booked) < wanted:
+        target = len(self.booked) + more
+        while len(self.booked) < target:
             self._changed.clear()
             await self._changed.wait()
 
@@ -176,9 +176,9 @@ def test_no_booking_is_lost_while_a_deployment_is_upgraded(
 ) -> None:
     previous, url = running_release(tmp_path), new_database_url("postgresql")
     databases.run(url, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
-    made = previous.run("-c", _MAKE, url)
-    assert made.returncode == 0, made.stderr
-    key, departure = json.loads(made.stdout)
+    process = previous.run("-c", _MAKE, url)
+    assert process.returncode == 0, process.stderr
+    key, departure = json.loads(process.stdout)
     deployment = Deployment(previous, url, tmp_path / "processes.log")
     with ExitStack() as stack:
         stack.callback(deployment.stop)
@@ -231,6 +231,6 @@ def test_the_suite_of_the_previous_release_passes_on_a_newer_schema(
     text = PLUGIN.format(server=postgres_server, template=make_url(url).database, head=revisions.head())
     (previous_folder / "newer_schema.py").write_text(text)
     options = ("-p", "newer_schema", "-p", "no:cacheprovider", "-q", "-x", "-k", CHOSEN)
-    done = previous.run("-m", "pytest", *options, *SUITE, BOOKING_TEST_DATABASE_URL=postgres_server)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert int(done.stdout.rpartition(" passed")[0].split()[-1]) > 60, done.stdout[-500:]
+    process = previous.run("-m", "pytest", *options, *SUITE, BOOKING_TEST_DATABASE_URL=postgres_server)
+    assert process.returncode == 0, process.stdout[-4000:] + process.stderr[-2000:]
+    assert int(process.stdout.rpartition(" passed")[0].split()[-1]) > 60, process.stdout[-500:]

@@ -40,7 +40,7 @@ def buy(ports: Sequence[int], key: str, departure_id: str, parties: Sequence[int
         posting("/bookings", booking_body(departure_id, count=party, customer=guest), f"rush-{departure_id}-{number}")
         for number, (party, guest) in enumerate(zip(parties, guests, strict=True))
     ]
-    return [Purchase(*each) for each in zip(parties, at_once(ports, key, asks), strict=True)]
+    return [Purchase(*pair) for pair in zip(parties, at_once(ports, key, asks), strict=True)]
 
 
 def check(purchases: Sequence[Purchase], seats: int) -> None:
@@ -48,29 +48,29 @@ def check(purchases: Sequence[Purchase], seats: int) -> None:
     that was true at some moment while it was being decided, and too small for the party."""
     answers = [purchase.answer for purchase in purchases]
     assert {answer.status for answer in answers} <= {201, 409}
-    sold = sorted((each for each in purchases if each.answer.status == 201), key=_number)
-    assert [_number(each) for each in sold] == list(range(1, len(sold) + 1))
-    left = [seats, *(seats - taken for taken in accumulate(each.party for each in sold))]
-    assert left[-1] >= 0
+    sold = sorted((purchase for purchase in purchases if purchase.answer.status == 201), key=_number)
+    assert [_number(sale) for sale in sold] == list(range(1, len(sold) + 1))
+    remaining = [seats, *(seats - count for count in accumulate(sale.party for sale in sold))]
+    assert remaining[-1] >= 0
     for purchase in purchases:
         if purchase.answer.status == 409:
             refusal = purchase.answer.json()
             assert refusal["code"] == "insufficient_capacity"
             assert refusal["seats_available"] < purchase.party
-            assert _was_true(refusal["seats_available"], purchase.answer, left, [each.answer for each in sold])
+            assert _was_true(refusal["seats_available"], purchase.answer, remaining, [sale.answer for sale in sold])
 
 
 def _number(purchase: Purchase) -> int:
     return int(purchase.answer.json()["booking_number"])
 
 
-def _was_true(claimed: int, refusal: Answer, left: Sequence[int], sold: Sequence[Answer]) -> bool:
+def _was_true(claimed: int, refusal: Answer, remaining: Sequence[int], sold: Sequence[Answer]) -> bool:
     """Return True if so many seats were left after a sale that can have come before the refusal, its next one after."""
     return any(
-        left[done] == claimed
-        and (done == 0 or sold[done - 1].sent_at <= refusal.answered_at)
-        and (done == len(sold) or sold[done].answered_at >= refusal.sent_at)
-        for done in range(len(left))
+        remaining[count] == claimed
+        and (count == 0 or sold[count - 1].sent_at <= refusal.answered_at)
+        and (count == len(sold) or sold[count].answered_at >= refusal.sent_at)
+        for count in range(len(remaining))
     )
 
 
@@ -85,7 +85,8 @@ def test_of_200_buyers_exactly_as_many_succeed_as_there_are_seats(service: Servi
         purchases = buy(service.ports, world.key(), departure, [1] * BUYERS)
         check(purchases, seats)
         assert seats_sold(purchases) == seats
-        assert {each.answer.json()["seats_available"] for each in purchases if each.answer.status == 409} == {0}
+        refusals = [purchase.answer for purchase in purchases if purchase.answer.status == 409]
+        assert {answer.json()["seats_available"] for answer in refusals} == {0}
         assert world.row(tables.departures, departure)["seats_taken"] == seats
         assert world.examine() == []
 
@@ -95,7 +96,7 @@ def test_parties_of_one_to_six_are_refused_only_what_no_longer_fits(service: Ser
         departure = world.departure(world.experience(), seats=100)
         purchases = buy(service.ports, world.key(), departure, MIXED)
         check(purchases, 100)
-        smallest_refused = min(each.party for each in purchases if each.answer.status == 409)
+        smallest_refused = min(purchase.party for purchase in purchases if purchase.answer.status == 409)
         assert 100 - seats_sold(purchases) < smallest_refused
         assert world.row(tables.departures, departure)["seats_taken"] == seats_sold(purchases)
         assert world.examine() == []
@@ -159,18 +160,19 @@ def test_only_its_hold_books_a_held_seat_and_anybody_a_released(service: Service
     with new_world(service.url) as world:
         departure, key = world.departure(world.experience(), seats=30), world.key()
         hold = {"experience_date_id": departure, "seats": 1}
-        made = at_once(service.ports, key, [posting("/holds", hold, f"rush-hold-{number:02}") for number in range(20)])
-        held = [each.json()["id"] for each in made]
-        bodies = [booking_body(departure, hold_id=each) for each in held[:10] * 2] + [booking_body(departure)] * 80
+        asks = [posting("/holds", hold, f"rush-hold-{number:02}") for number in range(20)]
+        hold_ids = [answer.json()["id"] for answer in at_once(service.ports, key, asks)]
+        bodies = [booking_body(departure, hold_id=hold_id) for hold_id in hold_ids[:10] * 2]
+        bodies += [booking_body(departure)] * 80
         asks = [posting("/bookings", body, f"rush-held-{number:03}") for number, body in enumerate(bodies)]
-        asks += [partial(Line.delete, path=f"/holds/{each}") for each in held[10:]]
+        asks += [partial(Line.delete, path=f"/holds/{hold_id}") for hold_id in hold_ids[10:]]
         answers = at_once(service.ports, key, asks)
         of_holds, others, released = answers[:20], answers[20:100], answers[100:]
         assert number_of(released, 204) == 10
         assert number_of(of_holds, 201) == 10
-        refused = {each.json()["details"][0]["reason"] for each in of_holds if each.status == 409}
+        refused = {response.json()["details"][0]["reason"] for response in of_holds if response.status == 409}
         assert refused == {"hold_booked"}
-        assert {each.status for each in others} <= {201, 409}
+        assert {response.status for response in others} <= {201, 409}
         assert 10 <= number_of(others, 201) <= 20
         assert world.row(tables.departures, departure)["seats_taken"] == 10 + number_of(others, 201)
         assert world.examine() == []
@@ -182,7 +184,7 @@ def test_only_its_hold_books_a_held_seat_and_anybody_a_released(service: Service
 @pytest.fixture
 def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The service believes that there are always seats, and that no request has waited, however slow the machine is."""
-    monkeypatch.setattr(departures, "seats_available", lambda total, taken, held: 1_000_000)
+    monkeypatch.setattr(departures, "seats_available", lambda total, sold, on_hold: 1_000_000)
     monkeypatch.setattr(execution, "Creations", partial(Creations, clock=lambda: 0.0))
     monkeypatch.setattr(app, "Admission", partial(Admission, clock=lambda: 0.0))
 
@@ -219,4 +221,4 @@ def test_without_both_guards_seats_are_oversold_and_the_check_fails(fresh_databa
         assert seats_sold(purchases) == 50
         with pytest.raises(AssertionError):
             check(purchases, 7)
-        assert "no departure is sold beyond its highest capacity" in {found.invariant for found in world.examine()}
+        assert "no departure is sold beyond its highest capacity" in {finding.invariant for finding in world.examine()}

@@ -69,7 +69,7 @@ def _ids(api: Api) -> dict[str, list[str]]:
     hold = {"experience_date_id": departure, "seats": 1}
     holds = [api.post("/holds", hold).json()["id"] for _ in range(2)]
     api.book(departure, hold_id=holds[0])
-    logs = [api.get(f"/webhooks/{each}/deliveries").json()["data"] for each in webhooks]
+    logs = [api.get(f"/webhooks/{endpoint_id}/deliveries").json()["data"] for endpoint_id in webhooks]
     deliveries = [row["id"] for log in logs for row in log]
     return {
         "webhooks": webhooks,
@@ -89,28 +89,28 @@ def _ids(api: Api) -> dict[str, list[str]]:
 def databases_of_module(new_database_url: Callable[[str], str], databases: Any) -> Iterator[dict[str, Database]]:
     """A database of this module's own of either kind, with an organization for each test. The doctor examines both."""
     with ExitStack() as opened:
-        made: dict[str, Database] = {}
+        by_backend: dict[str, Database] = {}
         for backend in ("sqlite", "postgresql"):
-            made[backend] = Database(new_database_url(backend), clock=FixedClock())
-            opened.callback(made[backend].close)
+            by_backend[backend] = Database(new_database_url(backend), clock=FixedClock())
+            opened.callback(by_backend[backend].close)
         databases.new()
-        yield made
-        assert [finding for database in made.values() for finding in database.read(doctor.examine)] == []
+        yield by_backend
+        assert [finding for database in by_backend.values() for finding in database.read(doctor.examine)] == []
 
 
 @pytest.fixture(scope="module")
 def clients(databases_of_module: Mapping[str, Database]) -> Iterator[dict[str, TestClient]]:
     """The application on each of the databases."""
     with ExitStack() as running:
-        made: dict[str, TestClient] = {}
+        by_backend: dict[str, TestClient] = {}
         for backend, database in databases_of_module.items():
             url = database.url.render_as_string(hide_password=False)
             settings = Settings(database_url=url, secret_key=SECRET, rate_limit=None)
             app = create_app(settings, database=database, flush_s=math.inf)
             # Made-up hosts are not looked up: DNS may take its time to say that there is no such name.
             app.state.service.is_public_address = lambda url: len(url) % 5 > 0
-            made[backend] = running.enter_context(WholeResponses(app))
-        yield made
+            by_backend[backend] = running.enter_context(WholeResponses(app))
+        yield by_backend
 
 
 @dataclass(frozen=True)
@@ -126,29 +126,29 @@ class Side:
 
 @pytest.fixture
 def sides(databases_of_module: Mapping[str, Database], clients: Mapping[str, TestClient]) -> list[Side]:
-    made: list[Side] = []
+    sides: list[Side] = []
     for backend, client in clients.items():
         api = Api(client, make_world(databases_of_module[backend], FixedClock()))
         ids = _ids(api)
-        known = _pairs(made[0].ids if made else ids, ids)
-        made.append(Side(backend, api, ids, _requests_only(client.app, known)))
-    return made
+        pairs = _pairs(sides[0].ids if sides else ids, ids)
+        sides.append(Side(backend, api, ids, _requests_only(client.app, pairs)))
+    return sides
 
 
-def _pairs(first: Mapping[str, list[str]], own: Mapping[str, list[str]]) -> dict[bytes, bytes]:
+def _pairs(first: Mapping[str, list[str]], second: Mapping[str, list[str]]) -> dict[bytes, bytes]:
     """Return the own id for each id of the first side."""
-    assert {kind: len(rows) for kind, rows in first.items()} == {kind: len(rows) for kind, rows in own.items()}
-    pairs = [pair for kind, rows in first.items() for pair in zip(rows, own[kind], strict=True)]
-    assert all(len(theirs) == len(mine) for theirs, mine in pairs)
-    return {theirs.encode(): mine.encode() for theirs, mine in pairs}
+    assert {kind: len(rows) for kind, rows in first.items()} == {kind: len(rows) for kind, rows in second.items()}
+    pairs = [pair for kind, rows in first.items() for pair in zip(rows, second[kind], strict=True)]
+    assert all(len(first_id) == len(second_id) for first_id, second_id in pairs)
+    return {first_id.encode(): second_id.encode() for first_id, second_id in pairs}
 
 
-def _requests_only(app: Any, known: Mapping[bytes, bytes]) -> Callable[..., Any]:
+def _requests_only(app: Any, translations: Mapping[bytes, bytes]) -> Callable[..., Any]:
     """Return the application without its start and its stop, which replaces ids in paths and bodies."""
-    anywhere = re.compile(b"|".join(known))
+    anywhere = re.compile(b"|".join(translations))
 
     def translated(text: bytes) -> bytes:
-        return anywhere.sub(lambda found: known[found[0]], text)
+        return anywhere.sub(lambda match: translations[match[0]], text)
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
         assert scope["type"] == "http"  # started and stopped by the module's fixture
@@ -157,8 +157,8 @@ def _requests_only(app: Any, known: Mapping[bytes, bytes]) -> Callable[..., Any]
             message = await receive()
             return {**message, "body": translated(message["body"])} if message.get("body") else message
 
-        own = {"path": translated(scope["path"].encode()).decode(), "raw_path": translated(scope["raw_path"])}
-        await app({**scope, **own}, received, send)
+        paths = {"path": translated(scope["path"].encode()).decode(), "raw_path": translated(scope["raw_path"])}
+        await app({**scope, **paths}, received, send)
 
     return serve
 
@@ -185,7 +185,7 @@ def _spelled_out(node: Any) -> Any:
     characters the search for one takes minutes.
     """
     if isinstance(node, list):
-        return [_spelled_out(each) for each in node]
+        return [_spelled_out(child) for child in node]
     if not isinstance(node, dict):
         return node
     spelled = {name: _spelled_out(value) for name, value in node.items()}
@@ -200,11 +200,11 @@ def _lead_somewhere(schema: Any, ids: dict[str, list[str]]) -> None:
         if not path_parameters:
             return st.just(path_parameters)
         rows = ids[context.operation.path.split("/{")[0].rsplit("/", 1)[1]]
-        found = st.sampled_from(rows).map(lambda row: {**path_parameters, "id": row})
+        of_rows = st.sampled_from(rows).map(lambda row: {**path_parameters, "id": row})
         if "deliveryId" in path_parameters:
             deliveries = st.sampled_from(ids["deliveries"])
-            found = st.builds(lambda named, row: {**named, "deliveryId": row}, found, deliveries)
-        return st.one_of(st.just(path_parameters), found)
+            of_rows = st.builds(lambda parameters, row: {**parameters, "deliveryId": row}, of_rows, deliveries)
+        return st.one_of(st.just(path_parameters), of_rows)
 
     @schema.hook
     def flatmap_body(context: Any, body: Any) -> Strategy:

@@ -88,10 +88,10 @@ class Chosen:
         ]
 
     def environment(self, url: str, server: MailServer, ledger: Ledger) -> dict[str, str]:
-        given = make_url(url) if databases.is_sqlite(url) else make_url(url).set(password=self.database)
+        address = make_url(url) if databases.is_sqlite(url) else make_url(url).set(password=self.database)
         return {
             **LOCAL,
-            "BOOKING_DATABASE_URL": given.render_as_string(hide_password=False),
+            "BOOKING_DATABASE_URL": address.render_as_string(hide_password=False),
             "BOOKING_SECRET_KEY": ",".join(self.keys),
             "BOOKING_PUBLIC_URL": f"https://{self.marker}.example",
             "BOOKING_RATE_LIMIT": "100000/60",
@@ -112,8 +112,8 @@ class Chatty(MailServer):
         self.refused: list[str] = []
         """The links that were in mails it did not take."""
 
-    def _authenticate(self, one: SMTP, two: Session, three: Envelope, four: str, given: object) -> AuthResult:
-        answer = super()._authenticate(one, two, three, four, given)
+    def _authenticate(self, one: SMTP, two: Session, three: Envelope, four: str, data: object) -> AuthResult:
+        answer = super()._authenticate(one, two, three, four, data)
         if self.lets_in:
             return answer
         return AuthResult(success=False, handled=False, message="535 5.7.8 your login is not known here")
@@ -200,15 +200,15 @@ def order(departure: str, note: str, **over: Any) -> dict[str, Any]:
 def serving(url: str, folder: Path, environment: dict[str, str]) -> Iterator[tuple[str, Path]]:
     """Run `booking serve` with its worker, and yield its address and its log."""
     log = folder / "serve.log"
-    own = {"BOOKING_LOG_FORMAT": "json", "BOOKING_REQUEST_LOG": "1", "STRIPE_LOG": "debug", "PYTHONASYNCIODEBUG": "1"}
+    logs = {"BOOKING_LOG_FORMAT": "json", "BOOKING_REQUEST_LOG": "1", "STRIPE_LOG": "debug", "PYTHONASYNCIODEBUG": "1"}
     with log.open("wb") as file:
         command = [sys.executable, "-c", LOUD, "serve", "--port", "0", "--debug"]
-        process = subprocess.Popen(command, env=os.environ | environment | own, stdout=file, stderr=file, cwd=folder)
+        process = subprocess.Popen(command, env=os.environ | environment | logs, stdout=file, stderr=file, cwd=folder)
     try:
         wait_until(lambda: b"Uvicorn running on" in log.read_bytes() or process.poll() is not None, "it serves")
-        found = re.search(r"Uvicorn running on (http://[0-9.:]+)", log.read_text())
-        assert found, log.read_text()
-        yield found[1], log
+        match = re.search(r"Uvicorn running on (http://[0-9.:]+)", log.read_text())
+        assert match, log.read_text()
+        yield match[1], log
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
     finally:
@@ -274,10 +274,10 @@ def day(
     with ExitStack() as stack:
         base_url, log = stack.enter_context(serving(fresh_database_url, tmp_path, environment))
         monkeypatch.setenv("BOOKING_BASE_URL", base_url)
-        own = chosen.canaries()
-        made = Day(fresh_database_url, base_url, log, capsys.readouterr, stack.close, chosen, canaries=own)
-        with made.http:
-            yield made
+        chosen_canaries = chosen.canaries()
+        work = Day(fresh_database_url, base_url, log, capsys.readouterr, stack.close, chosen, canaries=chosen_canaries)
+        with work.http:
+            yield work
 
 
 # The day ---------------------------------------------------------------------------------------------------------
@@ -304,13 +304,13 @@ def open_shop(day: Day, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def listen(day: Day, receiver: Receiver) -> str:
     """Create an endpoint, rotate its secret, and return its id."""
     types = ["booking.created", "booking.confirmed", "booking.cancelled", "gift_card.issued", "gift_card.redeemed"]
-    made = day.post("POST /webhooks", "/webhooks", {"url": receiver.url, "event_types": types}, status=201)
-    rotated = day.post("POST /rotate-secret", f"/webhooks/{made['id']}/rotate-secret", status=200)
+    endpoint = day.post("POST /webhooks", "/webhooks", {"url": receiver.url, "event_types": types}, status=201)
+    rotated = day.post("POST /rotate-secret", f"/webhooks/{endpoint['id']}/rotate-secret", status=200)
     day.canaries += [
-        canaries.webhook_secret("webhook secret", made["secret"]),
+        canaries.webhook_secret("webhook secret", endpoint["secret"]),
         canaries.webhook_secret("new webhook secret", rotated["secret"]),
     ]
-    return str(made["id"])
+    return str(endpoint["id"])
 
 
 def redeem(day: Day, departure: str) -> tuple[str, str]:
@@ -356,7 +356,7 @@ def sell(day: Day, departure: str, server: Chatty) -> Any:
     blocked = day.book("POST /bookings", departure, "", customer={"name": "Eve", "email": _BLOCKED})
     day.canaries.append(canaries.manage_link("blocked link", blocked["manage_url"]))
     wait_until(lambda: b"was not accepted (refused)" in day.log.read_bytes(), "a mail is refused")
-    wait_until(lambda: any(mailed["manage_url"] in links(each) for each in server.received), "the guest has a link")
+    wait_until(lambda: any(mailed["manage_url"] in links(mail) for mail in server.received), "the guest has a link")
     return first
 
 
@@ -470,7 +470,7 @@ def break_down(day: Day, departure: str, code: str) -> None:
 
 # The findings ----------------------------------------------------------------------------------------------------
 
-SHOWN = {
+ALLOWED = {
     "key": {"$ keys create"},
     "webhook secret": {"POST /webhooks"},
     "new webhook secret": {"POST /rotate-secret"},
@@ -512,16 +512,16 @@ def test_a_day_of_work_leaves_no_secret_where_it_should_not_be(
     fail(day, departure, code, monkeypatch)
     break_down(day, departure, code)
     look(day, town)
-    found = canaries.sweep(day.canaries, day.places)
-    shown = {(name, place) for name, places in SHOWN.items() for place in places}
-    assert {(name, place) for name, place in found if name not in ("marker", "planted")} == shown
-    noted = {place for name, place in found if name == "planted" and not place.startswith("file")}
+    hits = canaries.sweep(day.canaries, day.places)
+    expected = {(name, place) for name, places in ALLOWED.items() for place in places}
+    assert {(name, place) for name, place in hits if name not in ("marker", "planted")} == expected
+    noted = {place for name, place in hits if name == "planted" and not place.startswith("file")}
     assert noted - {"mails"} == NOTED  # those to staff are written when there is time
-    assert ("marker", "log") in found
+    assert ("marker", "log") in hits
     for operation in (b"create_booking", b"cancel_booking", b"create_webhook"):  # each request has a line
         assert b'"operation": "%b"' % operation in day.places["log"]
     if databases.is_sqlite(day.url):
-        assert {("planted", "file *"), ("planted", "file *-wal")} <= found
+        assert {("planted", "file *"), ("planted", "file *-wal")} <= hits
     assert town.server.logins
     assert town.ledger.refunds("pi_0")
 
@@ -544,8 +544,8 @@ def settle(day: Day, endpoint: str, town: Town) -> None:
 def look(day: Day, town: Town) -> None:
     """Everywhere: while the service runs, and after its end."""
     for _ in range(2):
-        for place, held in canaries.stored(day.url).items():
-            day.keep(place, held)
+        for place, content in canaries.stored(day.url).items():
+            day.keep(place, content)
         day.http.close()
         day.stop()
     day.keep("log", day.log.read_bytes())

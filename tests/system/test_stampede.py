@@ -97,9 +97,9 @@ def until_a_lock_is_waited_for(url: str) -> None:
 
 def until_keys_held(url: str, count: int) -> None:
     """Returns when so many idempotency keys are held in the database."""
-    held = (
+    query = (
         "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"
         " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     )
     with connect(url) as connection:
-        wait_until(lambda: connection.execute(held).fetchone() == (count,), f"{count} keys are held")
+        wait_until(lambda: connection.execute(query).fetchone() == (count,), f"{count} keys are held")

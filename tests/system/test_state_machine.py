@@ -141,23 +141,23 @@ class Model:
     """Type and resource of every event."""
 
     def seats_taken(self, departure: Departure) -> int:
-        return sum(each.seats for each in self.bookings if each.departure is departure and each.is_live)
+        return sum(booking.seats for booking in self.live(departure))
 
     def confirmed(self, departure: Departure) -> int:
-        return sum(each.seats for each in self.bookings if each.departure is departure and each.status == "confirmed")
+        return sum(booking.seats for booking in self.live(departure) if booking.status == "confirmed")
 
-    def available(self, departure: Departure, at: int, own: Hold | None = None) -> int:
-        held = sum(
-            each.seats
-            for each in self.holds
-            if each.departure is departure and each is not own and not each.has_ended and each.expires_at > at
+    def available(self, departure: Departure, at: int, hold: Hold | None = None) -> int:
+        seats_held = sum(
+            other.seats
+            for other in self.holds
+            if other.departure is departure and other is not hold and not other.has_ended and other.expires_at > at
         )
-        return max(0, departure.total - self.taken(departure) - held)
+        return max(0, departure.total - self.seats_taken(departure) - seats_held)
 
     def live(self, departure: Departure) -> list[Booking]:
         """Return the live bookings in the order of their common cancellation."""
-        live = [each for each in self.bookings if each.departure is departure and each.is_live]
-        return sorted(live, key=lambda each: each.id)
+        live = [booking for booking in self.bookings if booking.departure is departure and booking.is_live]
+        return sorted(live, key=lambda booking: booking.id)
 
     def publish(self, kind: str, resource_id: str) -> None:
         self.published.append((kind, resource_id))
@@ -179,11 +179,11 @@ class Model:
         """Cancel the next few of the departure's bookings; no two that took from a card."""
         live = self.live(departure)
         batch = live[:BATCH]
-        while sum(each.from_card > 0 for each in batch) > 1:
+        while sum(booking.from_card > 0 for booking in batch) > 1:
             batch.pop()
         departure.status, departure.cancelling = "cancelled", reason if len(live) > len(batch) else None
-        for each in batch:
-            self.cancel(each, at, refund=True, in_full=True)
+        for booking in batch:
+            self.cancel(booking, at, refund=True, in_full=True)
 
 
 def unbookable(departure: Departure, at: int) -> Refusal:
@@ -215,32 +215,32 @@ class Machine(RuleBasedStateMachine):
     def at(self) -> int:
         return self.clock.at
 
-    def attempt(self, expected: Refusal, verb: Any, *arguments: Any, **named: Any) -> Any:
+    def attempt(self, expected: Refusal, verb: Any, *arguments: Any, **options: Any) -> Any:
         """Return the result of the verb; None when it is refused as expected."""
         if expected is None:
-            return verb(*arguments, **named)
-        assert self.ops.refusal(verb, *arguments, **named) == expected
+            return verb(*arguments, **options)
+        assert self.ops.refusal(verb, *arguments, **options) == expected
         return None
 
-    def pick(self, things: list[Any], which: int) -> Any:
-        return things[-1 - which % len(things)]
+    def pick(self, choices: list[Any], which: int) -> Any:
+        return choices[-1 - which % len(choices)]
 
     def pick_departure(self, which: int) -> Departure:
         """Mostly a departure that can be booked: else most steps would be refused."""
-        bookable = [each for each in self.model.departures if unbookable(each, self.at) is None]
+        bookable = [departure for departure in self.model.departures if unbookable(departure, self.at) is None]
         departure: Departure = self.pick(bookable if bookable and which % 5 < 4 else self.model.departures, which)
         return departure
 
     def pick_hold(self, which: int) -> Hold:
         """Mostly an unused key."""
-        unused = [each for each in self.model.holds if not each.has_ended]
-        held: Hold = self.pick(unused if unused and which % 5 < 4 else self.model.holds, which)
-        return held
+        unused = [hold for hold in self.model.holds if not hold.has_ended]
+        hold: Hold = self.pick(unused if unused and which % 5 < 4 else self.model.holds, which)
+        return hold
 
     def pick_booking(self, which: int, **likely: str) -> Booking:
         """Mostly one that lives, and of those one that the step can do something for."""
-        live = [each for each in self.model.bookings if each.is_live]
-        best = [each for each in live if all(getattr(each, name) == value for name, value in likely.items())]
+        live = [booking for booking in self.model.bookings if booking.is_live]
+        best = [booking for booking in live if all(getattr(booking, name) == value for name, value in likely.items())]
         booking: Booking = self.pick((best or live) if live and which % 5 < 4 else self.model.bookings, which)
         return booking
 
@@ -249,7 +249,8 @@ class Machine(RuleBasedStateMachine):
     @rule(seats=few)
     @precondition(lambda self: len(self.model.departures) < 8)
     def add_departure(self, seats: int) -> None:
-        starts_at = max((each.starts_at for each in self.model.departures), default=self.at + 2 * DAY) + 7 * HOUR
+        starts = [departure.starts_at for departure in self.model.departures]
+        starts_at = max(starts, default=self.at + 2 * DAY) + 7 * HOUR
         departure_id = self.world.departure(self.experience, seats=seats, starts_at=starts_at)
         self.model.departures.append(Departure(departure_id, starts_at, seats))
 
@@ -278,20 +279,20 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def go_on_cancelling(self) -> None:
         self.ops.cancel_next_batch()
-        for departure in sorted(self.model.departures, key=lambda each: each.starts_at):
+        for departure in sorted(self.model.departures, key=lambda departure: departure.starts_at):
             while departure.cancelling:
                 self.model.cancel_batch(departure, departure.cancelling, self.at)
 
     @rule()
     def count_participants(self) -> None:
         self.ops.cancel_under_minimum()
-        for departure in sorted(self.model.departures, key=lambda each: each.starts_at):
+        for departure in sorted(self.model.departures, key=lambda departure: departure.starts_at):
             has_closed = departure.starts_at <= self.at < departure.starts_at + HOUR
             if not has_closed or departure.status == "cancelled" or departure.is_checked:
                 continue
             if self.model.confirmed(departure) >= MINIMUM:
                 departure.is_checked = True
-            elif self.model.confirmed(departure) == self.model.taken(departure):  # nothing is pending
+            elif self.model.confirmed(departure) == self.model.seats_taken(departure):  # nothing is pending
                 self.model.cancel_batch(departure, "min_participants", self.at)
 
     # Time ----------------------------------------------------------------------------------------------------------
@@ -301,16 +302,18 @@ class Machine(RuleBasedStateMachine):
         self.clock.advance(minutes * MINUTE)
 
     @rule()
-    @precondition(lambda self: sum(each.starts_at > self.at for each in self.model.departures) > 1)
+    @precondition(lambda self: sum(departure.starts_at > self.at for departure in self.model.departures) > 1)
     def wait_for_the_next_departure(self) -> None:
-        self.clock.at = min(each.starts_at for each in self.model.departures if each.starts_at > self.at)
+        self.clock.at = min(departure.starts_at for departure in self.model.departures if departure.starts_at > self.at)
 
     @rule()
     def abandon(self) -> None:
         self.ops.abandon_due()
-        due = [each for each in self.model.bookings if each.status == "pending" and each.expires_at <= self.at]
-        for each in sorted(due, key=lambda each: (each.expires_at, each.id)):
-            self.model.cancel(each, self.at, refund=False)
+        due = [
+            booking for booking in self.model.bookings if booking.status == "pending" and booking.expires_at <= self.at
+        ]
+        for booking in sorted(due, key=lambda booking: (booking.expires_at, booking.id)):
+            self.model.cancel(booking, self.at, refund=False)
 
     # Gift cards ----------------------------------------------------------------------------------------------------
 
@@ -338,42 +341,42 @@ class Machine(RuleBasedStateMachine):
         refusal = unbookable(departure, self.at)
         if refusal is None and seats > self.model.available(departure, self.at):
             refusal = FULL
-        held = self.attempt(refusal, self.ops.hold, departure.id, seats, for_s=minutes * 60)
-        if held:
-            self.model.holds.append(Hold(held, departure, seats, self.at + minutes * MINUTE))
+        hold_id = self.attempt(refusal, self.ops.hold, departure.id, seats, for_s=minutes * 60)
+        if hold_id:
+            self.model.holds.append(Hold(hold_id, departure, seats, self.at + minutes * MINUTE))
 
     @rule(which=which)
     @precondition(lambda self: self.model.holds)
     def release(self, which: int) -> None:
-        held = self.pick_hold(which)
-        self.ops.release(held.id)
-        held.end = held.end or "released"
+        hold = self.pick_hold(which)
+        self.ops.release(hold.id)
+        hold.end = hold.end or "released"
 
     # Booking -------------------------------------------------------------------------------------------------------
 
     @rule(
         which=which, count=few, suits=st.integers(0, 2), address=st.sampled_from(ADDRESSES),
-        discount=st.sampled_from([0, 0, 0, 4000, 10**7]), held=which, uses_hold=st.booleans(), card=which,
+        discount=st.sampled_from([0, 0, 0, 4000, 10**7]), which_hold=which, uses_hold=st.booleans(), card=which,
         uses_card=seldom,
     )  # fmt: skip
     def check_out(
-        self, which: int, count: int, suits: int, address: str, discount: int, held: int, uses_hold: bool, card: int,
-        uses_card: bool,
+        self, which: int, count: int, suits: int, address: str, discount: int, which_hold: int, uses_hold: bool,
+        card: int, uses_card: bool,
     ) -> None:  # fmt: skip
-        own = self.pick_hold(held) if uses_hold and self.model.holds else None
-        departure = own.departure if own else self.pick_departure(which)
-        count = own.seats if own and which % 2 else count  # as a guest does who has held seats for the whole party
+        hold = self.pick_hold(which_hold) if uses_hold and self.model.holds else None
+        departure = hold.departure if hold else self.pick_departure(which)
+        count = hold.seats if hold and which % 2 else count  # as a guest does who has held seats for the whole party
         paying = self.pick(self.model.cards, card) if uses_card and self.model.cards else None
-        refusal = ("conflict", "hold_ended") if own and own.has_ended else None
-        refusal = refusal or self._refusal(departure, count, suits, discount, paying, own)
-        shown = self.attempt(
+        refusal = ("conflict", "hold_ended") if hold and hold.has_ended else None
+        refusal = refusal or self._refusal(departure, count, suits, discount, paying, hold)
+        booking = self.attempt(
             refusal, self.ops.check_out, departure.id, count, suits=suits, email=address, discount_minor=discount,
-            hold_id=own and own.id, gift_card_code=paying and paying.code,
+            hold_id=hold and hold.id, gift_card_code=paying and paying.code,
         )  # fmt: skip
-        if shown:
-            if own:
-                own.end = "booked"
-            self._booked(shown, departure, count, suits, discount, address, paying, "online", "stripe/pending")
+        if booking:
+            if hold:
+                hold.end = "booked"
+            self._booked(booking, departure, count, suits, discount, address, paying, "online", "stripe/pending")
 
     @rule(
         which=which, count=few, suits=st.integers(0, 1), address=st.sampled_from(ADDRESSES), mode=modes, card=which,
@@ -385,12 +388,12 @@ class Machine(RuleBasedStateMachine):
     ) -> None:  # fmt: skip
         departure = self.pick_departure(which)
         paying = self.pick(self.model.cards, card) if uses_card and self.model.cards else None
-        shown = self.attempt(
+        booking = self.attempt(
             self._refusal(departure, count, suits, 0, paying, None), self.ops.book, departure.id, count, suits=suits,
             email=address, payment=mode, source=source, gift_card_code=paying and paying.code,
         )  # fmt: skip
-        if shown:
-            self._booked(shown, departure, count, suits, 0, address, paying, source, PAID_BY[mode])
+        if booking:
+            self._booked(booking, departure, count, suits, 0, address, paying, source, PAID_BY[mode])
 
     @rule(
         requests=st.lists(
@@ -399,48 +402,48 @@ class Machine(RuleBasedStateMachine):
     )
     def book_by_api(self, requests: list[tuple[int, int, str, PaymentMode, int | None]]) -> None:
         """Several in one batch, some of them take a hold over; each is decided by the state after the one before."""
-        asked = [(*self._pick_for_api(which, held), *rest) for which, *rest, held in requests]
+        orders = [(*self._pick_for_api(which, which_hold), *rest) for which, *rest, which_hold in requests]
         creates = [
             create(
                 self.world, departure.id, f"key-{len(self.keys) + number:06}", count=count, payment=mode.value,
-                customer={"name": "A guest", "email": address}, hold_id=own and own.id,
+                customer={"name": "A guest", "email": address}, hold_id=hold and hold.id,
             )
-            for number, (departure, own, count, address, mode) in enumerate(asked)
+            for number, (departure, hold, count, address, mode) in enumerate(orders)
         ]  # fmt: skip
-        self._quote(*asked[0][:3])
+        self._quote(*orders[0][:3])
         answers = created(self.database, creates)
-        for (departure, own, count, address, mode), answer in zip(asked, answers, strict=True):
+        for (departure, hold, count, address, mode), answer in zip(orders, answers, strict=True):
             assert isinstance(answer, Answer)
             body = orjson.loads(answer.body)
-            refusal = self._api_refusal(departure, own, count)
+            refusal = self._api_refusal(departure, hold, count)
             if refusal:
                 assert (body["code"], next(iter(body["reasons"]), None)) == refusal
             else:
                 assert answer.status == 201
-                if own:
-                    own.end = "booked"
+                if hold:
+                    hold.end = "booked"
                 self._booked(body, departure, count, 0, 0, address, None, "api", PAID_BY[mode])
-        self.keys += [(each, answer.body) for each, answer in zip(creates, answers, strict=True)]  # type: ignore[union-attr]
+        self.keys += [(request, answer.body) for request, answer in zip(creates, answers, strict=True)]  # type: ignore[union-attr]
 
-    def _pick_for_api(self, which: int, held: int | None) -> tuple[Departure, Hold | None]:
+    def _pick_for_api(self, which: int, which_hold: int | None) -> tuple[Departure, Hold | None]:
         """Return a departure and a hold; mostly one of this departure."""
-        if held is None or not self.model.holds:
+        if which_hold is None or not self.model.holds:
             return self.pick_departure(which), None
-        own = self.pick_hold(held)
-        return (own.departure if which % 7 else self.pick_departure(which)), own
+        hold = self.pick_hold(which_hold)
+        return (hold.departure if which % 7 else self.pick_departure(which)), hold
 
-    def _api_refusal(self, departure: Departure, own: Hold | None, count: int) -> Refusal:
-        refusal = unbookable(departure, self.at) or (own.refusal(departure, self.at) if own else None)
-        return refusal or self._refusal(departure, count, 0, 0, None, own)
+    def _api_refusal(self, departure: Departure, hold: Hold | None, count: int) -> Refusal:
+        refusal = unbookable(departure, self.at) or (hold.refusal(departure, self.at) if hold else None)
+        return refusal or self._refusal(departure, count, 0, 0, None, hold)
 
-    def _quote(self, departure: Departure, own: Hold | None, count: int) -> None:
+    def _quote(self, departure: Departure, hold: Hold | None, count: int) -> None:
         """Check that a quote names the first refusal of the booking, and the seats available for it."""
         guests = [GuestLineInput(tier_id="adult", count=count)]
-        order = BookingOrder(departure_id=departure.id, guests=guests, hold_id=own and own.id)
+        order = BookingOrder(departure_id=departure.id, guests=guests, hold_id=hold and hold.id)
         quoted = self.database.read(lambda tx: bookings.quote(tx, self.world.caller(), order))
-        first = next(((each["code"], each["reason"]) for each in quoted["refusals"]), None)
-        assert first == self._api_refusal(departure, own, count)
-        assert quoted["seats_available"] == self.model.available(departure, self.at, own)
+        first = next(((refusal["code"], refusal["reason"]) for refusal in quoted["refusals"]), None)
+        assert first == self._api_refusal(departure, hold, count)
+        assert quoted["seats_available"] == self.model.available(departure, self.at, hold)
 
     @rule(which=which)
     @precondition(lambda self: self.keys)
@@ -452,7 +455,7 @@ class Machine(RuleBasedStateMachine):
         assert (answer.body, answer.replayed) == (body, True)
 
     def _refusal(
-        self, departure: Departure, count: int, suits: int, discount: int, card: Card | None, own: Hold | None
+        self, departure: Departure, count: int, suits: int, discount: int, card: Card | None, hold: Hold | None
     ) -> Refusal:
         refusal = unbookable(departure, self.at)
         if refusal:
@@ -460,7 +463,7 @@ class Machine(RuleBasedStateMachine):
         due = count * ADULT + suits * SUIT - discount
         if due < 0:
             return "validation_failed", "discount_too_large"
-        if count > self.model.available(departure, self.at, own):
+        if count > self.model.available(departure, self.at, hold):
             return FULL
         if card and due and not card.is_active:
             return "validation_failed", "gift_card_inactive"
@@ -469,7 +472,7 @@ class Machine(RuleBasedStateMachine):
         return None
 
     def _booked(
-        self, shown: dict[str, Any], departure: Departure, seats: int, suits: int, discount: int, address: str,
+        self, body: dict[str, Any], departure: Departure, seats: int, suits: int, discount: int, address: str,
         card: Card | None, source: str, payment: str,
     ) -> None:  # fmt: skip
         due = seats * ADULT + suits * SUIT - discount
@@ -479,22 +482,22 @@ class Machine(RuleBasedStateMachine):
         if address not in self.model.customers:
             rows = self.world.rows(tables.customers)
             (customer_id,) = (row["id"] for row in rows if row["email_key"] == address)
-            self.model.customers[address] = (customer_id, shown["customer"]["name"])
+            self.model.customers[address] = (customer_id, body["customer"]["name"])
             self.model.publish("customer.created", customer_id)
-        self.model.publish("booking.created", shown["id"])
+        self.model.publish("booking.created", body["id"])
         if card and from_card:
             card.balance -= from_card
             self.model.publish("gift_card.redeemed", card.id)
         if status == "confirmed":
-            self.model.publish("booking.confirmed", shown["id"])
+            self.model.publish("booking.confirmed", body["id"])
         self.model.bookings.append(
             Booking(
-                shown["id"], departure, seats, status, source, payment, due - from_card, card if from_card else None,
+                body["id"], departure, seats, status, source, payment, due - from_card, card if from_card else None,
                 from_card, self.at + PENDING, suits, discount,
             )
         )  # fmt: skip
-        assert shown["booking_number"] == len(self.model.bookings)
-        assert shown["totals"]["total"]["amount_minor"] == due - from_card
+        assert body["booking_number"] == len(self.model.bookings)
+        assert body["totals"]["total"]["amount_minor"] == due - from_card
 
     # Later steps of a booking --------------------------------------------------------------------------------------
 
@@ -507,9 +510,9 @@ class Machine(RuleBasedStateMachine):
             self._paid(booking)
 
     @rule(which=which)
-    @precondition(lambda self: any(each.payment == "stripe/failed" for each in self.model.bookings))
+    @precondition(lambda self: any(booking.payment == "stripe/failed" for booking in self.model.bookings))
     def pay_late(self, which: int) -> None:
-        booking = self.pick([each for each in self.model.bookings if each.payment == "stripe/failed"], which)
+        booking = self.pick([booking for booking in self.model.bookings if booking.payment == "stripe/failed"], which)
         self.ops.pay(booking.id)
         self._paid(booking)
 
@@ -634,46 +637,47 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def seats_are_as_the_model_says(self) -> None:
-        found = {row["id"]: row for row in self.world.rows(tables.departures)}
-        for each in self.model.departures:
-            row = found[each.id]
-            assert (row["seats_taken"], row["seats_total"]) == (self.model.taken(each), each.total)
-            assert (row["status"], row["cancelling"]) == (each.status, each.cancelling)
+        rows = {row["id"]: row for row in self.world.rows(tables.departures)}
+        for departure in self.model.departures:
+            row = rows[departure.id]
+            assert (row["seats_taken"], row["seats_total"]) == (self.model.seats_taken(departure), departure.total)
+            assert (row["status"], row["cancelling"]) == (departure.status, departure.cancelling)
         first = self.world.organization.zone.wall(self.at).date()
         page = self.database.read(lambda tx: departures.find_available(tx, self.world.caller(), date_from=first))
-        shown = {each["id"]: each["seats_available"] for each in page["data"]}
-        for each in self.model.departures:
-            assert shown.get(each.id) in (None, self.model.available(each, self.at))
+        available = {departure["id"]: departure["seats_available"] for departure in page["data"]}
+        for departure in self.model.departures:
+            assert available.get(departure.id) in (None, self.model.available(departure, self.at))
 
     @invariant()
     def bookings_are_as_the_model_says(self) -> None:
-        found = {row["id"]: row for row in self.world.rows(tables.bookings)}
-        assert len(found) == len(self.model.bookings)
-        for each in self.model.bookings:
-            row = found[each.id]
+        by_id = {row["id"]: row for row in self.world.rows(tables.bookings)}
+        assert len(by_id) == len(self.model.bookings)
+        for booking in self.model.bookings:
+            row = by_id[booking.id]
             payment = f"{row['payment_source']}/{row['payment_status']}"
-            shown = (row["status"], row["departure_id"], row["seats"], row["source"], payment, row["total_minor"])
-            assert shown == (each.status, each.departure.id, each.seats, each.source, each.payment, each.total)
+            assert (row["status"], row["departure_id"]) == (booking.status, booking.departure.id)
+            assert (row["seats"], row["source"], payment) == (booking.seats, booking.source, booking.payment)
+            assert row["total_minor"] == booking.total
         rows = self.world.rows(tables.refunds)
         refunds = {row["booking_id"]: row["amount_minor"] for row in rows if row["number"] == 0}
-        assert refunds == {each.id: each.refunded for each in self.model.bookings if each.refunded}
+        assert refunds == {booking.id: booking.refunded for booking in self.model.bookings if booking.refunded}
         numbered = {(row["booking_id"], row["number"]): row["amount_minor"] for row in rows if row["number"]}
         assert numbered == {
-            (each.id, number): amount
-            for each in self.model.bookings
-            for number, amount in enumerate(each.refunds, start=1)
+            (booking.id, number): amount
+            for booking in self.model.bookings
+            for number, amount in enumerate(booking.refunds, start=1)
         }
 
     @invariant()
     def cards_are_as_the_model_says(self) -> None:
-        found = {row["id"]: row["balance_minor"] for row in self.world.rows(tables.gift_cards)}
-        assert found == {each.id: each.balance for each in self.model.cards}
+        balances = {row["id"]: row["balance_minor"] for row in self.world.rows(tables.gift_cards)}
+        assert balances == {card.id: card.balance for card in self.model.cards}
 
     @invariant()
     def everything_was_published_once_and_in_order(self) -> None:
         events = self.ops.events()
-        assert [(each["type"], each["data"]["object"]["id"]) for each in events] == self.model.published
-        assert [each["sequence"] for each in events] == list(range(1, len(events) + 1))
+        assert [(event["type"], event["data"]["object"]["id"]) for event in events] == self.model.published
+        assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
 
     def teardown(self) -> None:
         """Leave no work for the periodic jobs of the next example."""

@@ -57,7 +57,7 @@ def breaking(request: pytest.FixtureRequest, new_database_url: NewUrl, tmp_path:
         return
     url = new_database_url(backend)
     if kind == "pages":
-        yield Breaking(url, lambda each: faults.pages(each, "1"), lambda each: faults.pages(each, "1000000"))
+        yield Breaking(url, lambda url: faults.pages(url, "1"), lambda url: faults.pages(url, "1000000"))
     elif kind == "read-only":
         yield Breaking(url, lambda _: faults.read_only(url, "on"), lambda _: faults.read_only(url, "off"))
     else:
@@ -80,14 +80,14 @@ def served(url: str) -> Iterator[Api]:
 @pytest.fixture
 def api(breaking: Breaking) -> Iterator[Api]:
     """The application on that database alone."""
-    with served(breaking.url) as made:
-        yield made
+    with served(breaking.url) as api:
+        yield api
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     """Return the service's lines. The notifier has its own connection, and may log that it was closed."""
-    own = (record for record in caplog.records if record.name.startswith("booking"))
-    return [record for record in own if record.name != "booking.notifier"]
+    records = (record for record in caplog.records if record.name.startswith("booking"))
+    return [record for record in records if record.name != "booking.notifier"]
 
 
 @pytest.mark.exhaustive(but="sqlite-full-disk")
@@ -117,7 +117,7 @@ def test_writes_are_503_during_the_fault_and_book_once_after_it(
         assert ("idempotent-replayed" in after.headers) == (before.status_code == 201)
     assert api.world.examine() == []
     page = api.get("/availability", **{"from": "2026-11-20"}).json()["data"]
-    assert [each["seats_available"] for each in page] == [500 - 61]
+    assert [departure["seats_available"] for departure in page] == [500 - 61]
 
 
 def test_a_file_opened_on_a_readonly_disk_is_reopened(new_database_url: NewUrl, tmp_path: Path) -> None:
@@ -175,12 +175,12 @@ class Growing(Job):
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.done = 0
+        self.turns = 0
 
     async def run_turn(self, _: asyncio.Event) -> int:
         statement = Statement(text("INSERT INTO padding (content) VALUES (:content)"))
         await asyncio.to_thread(self.database.write, lambda tx: tx.run(statement, content="x" * 100_000))
-        self.done += 1
+        self.turns += 1
         return 0
 
     async def close(self) -> None:
@@ -212,9 +212,9 @@ def test_the_worker_backs_off_during_full_storage_and_continues_afterwards(
         running = asyncio.create_task(worker.run(stop))
         while max(pauses) < 5:
             await asyncio.sleep(0.001)
-        assert job.done == 0
+        assert job.turns == 0
         await asyncio.to_thread(break_or_mend, "1000000", "off")
-        while not job.done:
+        while not job.turns:
             await asyncio.sleep(0.001)
         stop.set()
         await running
@@ -252,30 +252,30 @@ def ran(folder: Path, *argv: str, **settings: str) -> "subprocess.CompletedProce
 
 def test_a_command_reports_a_readonly_server_in_one_line(new_database_url: NewUrl, tmp_path: Path) -> None:
     url = new_database_url("postgresql")
-    own = {"BOOKING_DATABASE_URL": url, "BOOKING_SECRET_KEY": SECRET}
+    variables = {"BOOKING_DATABASE_URL": url, "BOOKING_SECRET_KEY": SECRET}
     faults.read_only(url, "on")
-    failed = ran(tmp_path, "orgs", "create", *ORGANIZATION, "-o", "json", **own)
+    failed = ran(tmp_path, "orgs", "create", *ORGANIZATION, "-o", "json", **variables)
     error = explained(failed)
     assert (failed.returncode, error["code"]) == (10, "service_unavailable")
     assert error["message"].startswith("The database cannot be used, the database takes no writes: ")
-    assert ran(tmp_path, "orgs", "list", **own).returncode == 0
+    assert ran(tmp_path, "orgs", "list", **variables).returncode == 0
 
 
 def test_a_command_on_a_full_disk_says_so_in_one_line(new_database_url: NewUrl, tmp_path: Path) -> None:
     with faults.small_disk(tmp_path / "disk") as folder:
-        own = {"BOOKING_DATABASE_URL": copied(new_database_url, folder), "BOOKING_SECRET_KEY": SECRET}
+        variables = {"BOOKING_DATABASE_URL": copied(new_database_url, folder), "BOOKING_SECRET_KEY": SECRET}
         faults.fill(folder)
         for command in (("orgs", "create", *ORGANIZATION), ("db", "upgrade")):
-            failed = ran(tmp_path, *command, "-o", "json", **own)
+            failed = ran(tmp_path, *command, "-o", "json", **variables)
             if command[0] == "db" and failed.returncode == 0:
                 continue  # nothing was to be done
             assert (failed.returncode, explained(failed)["code"]) == (10, "service_unavailable")
-        empty = {**own, "BOOKING_DATABASE_URL": f"sqlite:///{folder / 'new.db'}"}
+        empty = {**variables, "BOOKING_DATABASE_URL": f"sqlite:///{folder / 'new.db'}"}
         for command in (("db", "upgrade"), ("serve", "--port", "0")):
             failed = ran(tmp_path, *command, "-o", "json", **empty)
             assert (failed.returncode, explained(failed)["code"]) == (10, "service_unavailable")
         faults.free(folder)
-        assert ran(tmp_path, "orgs", "create", *ORGANIZATION, **own).returncode == 0
+        assert ran(tmp_path, "orgs", "create", *ORGANIZATION, **variables).returncode == 0
 
 
 # One line for a period ---------------------------------------------------------------------------------------------

@@ -96,8 +96,8 @@ def lease_has_passed(hooks: Hooks) -> None:
 
 def in_turn(*answers: Answer) -> Callable[[Receipt], Answer]:
     """Return these answers one after the other, then acceptance."""
-    left = list(answers)
-    return lambda _: left.pop(0) if left else OK
+    remaining = list(answers)
+    return lambda _: remaining.pop(0) if remaining else OK
 
 
 # Kills -----------------------------------------------------------------------------------------------------------
@@ -137,8 +137,8 @@ def test_deliveries_of_a_killed_worker_repeat_with_their_event_ids(setup: Setup,
 
 @pytest.mark.exhaustive(but="sqlite")
 def test_a_worker_that_is_asked_to_stop_finishes_what_it_sends(setup: Setup) -> None:
-    held, let_go = setup.receivers.holding()
-    setup.receiver.choose = in_turn(held)
+    answer, let_go = setup.receivers.holding()
+    setup.receiver.choose = in_turn(answer)
     setup.hooks.publish()
     worker = setup.workers[0].start()
     setup.receiver.wait_for(1)
