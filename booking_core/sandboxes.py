@@ -22,7 +22,6 @@ from booking_core.db.engine import Tx
 from booking_core.db.paging import JsonPage, PageRequest, envelope
 from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement, now_us
 from booking_core.db.tables import Id
-from booking_core.db.unit_of_work import Update
 from booking_core.due_work.rows import DueWork
 from booking_core.models.limits import SANDBOX_CLOCK_AHEAD_S_MAX, SANDBOX_DUE_MAX
 from booking_core.models.pages import Order
@@ -60,7 +59,7 @@ def advance(tx: Tx, caller: Caller, request: SandboxClockAdvance) -> dict[str, A
     ((offset,),) = tx.all(_LOCK, id=caller.organization.id)  # a sandbox never becomes live
     real = caller.at - (caller.organization.clock_offset or 0)
     moved = _new_offset(caller.organization, int(offset), real, request)
-    tx.update(_ADVANCE, id=caller.organization.id, clock_offset=moved)
+    tx.update(tables.organizations, id=caller.organization.id, clock_offset=moved)
     organization = replace(caller.organization, clock_offset=moved)
     organizations.follow(tx, organization, real)
     return clock(tx, replace(caller, organization=organization, at=organization.instant(real)))
@@ -124,7 +123,6 @@ _LOCK = Statement(
     .where(tables.organizations.c.id == ROW_ID, tables.organizations.c.clock_offset.is_not(None))
     .with_for_update(key_share=True)
 )
-_ADVANCE = Update("advance_clock", tables.organizations, sets=("clock_offset",), keys=("id",))
 
 
 _TOTAL = select(

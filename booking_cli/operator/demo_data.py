@@ -85,7 +85,6 @@ def serve_at(tx: "Tx", public_url: str, port: int) -> None:
 
     from booking_core.db.statements import Statement
     from booking_core.db.tables import experiences, webhook_endpoints
-    from booking_core.db.unit_of_work import Update
 
     for table, name, origin in (
         (experiences, "image_url", public_url),
@@ -96,7 +95,7 @@ def serve_at(tx: "Tx", public_url: str, port: int) -> None:
             Statement(select(table.c.organization_id, table.c.id, table.c[name]).where(is_demo))
         ):
             moved = {name: origin + url[url.index("/demo/") :]}
-            tx.update(Update(f"moved_{name}", table, sets=(name,)), organization_id=owner, id=row_id, **moved)
+            tx.update(table, organization_id=owner, id=row_id, **moved)
 
 
 def fill(

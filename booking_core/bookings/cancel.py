@@ -136,7 +136,7 @@ def _cancel_row(
     changes.write(
         tx,
         actor,
-        store.CANCEL,
+        booking,
         row,
         cancelled_at=at,
         cancel_reason=cancellation.reason,

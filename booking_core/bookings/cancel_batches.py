@@ -16,6 +16,7 @@ from booking_core.bookings.rules import BookingRow
 from booking_core.bookings.store import BookingWithPayment, due
 from booking_core.catalogue import departures
 from booking_core.catalogue.departures import DepartureRow
+from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.due_work.rows import Processed
 from booking_core.models.bookings import CancelReason
@@ -158,7 +159,7 @@ def cancel_under_minimum(
         return Processed((), departure_ids[1:])
     seats_confirmed, bookings_pending = store.count_participants(tx, organization_id, row.id)
     if seats_confirmed >= minimum:
-        tx.update(store.CHECK_MINIMUM, organization_id=organization_id, id=row.id, minimum_checked_at=actor.at)
+        tx.update(tables.departures, organization_id=organization_id, id=row.id, minimum_checked_at=actor.at)
     elif not bookings_pending:
         _cancel_batch(tx, actor, row, locked, CancelReason.MIN_PARTICIPANTS)
     return Processed(departure_ids[:1], departure_ids[1:])

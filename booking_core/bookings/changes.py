@@ -15,8 +15,8 @@ from booking_core.base.errors import BookingError, InsufficientCapacity, NotFoun
 from booking_core.bookings import presenting, rules, store
 from booking_core.bookings.rules import BookingRow
 from booking_core.bookings.store import BookingDetails, BookingWithPayment
+from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.unit_of_work import Update
 from booking_core.models.bookings import ChangeSettlement
 from booking_core.models.events import EventType
 from booking_core.models.money import money_json
@@ -94,10 +94,12 @@ def instant(actor: Actor, *locked: LockedBooking) -> int:
     return max(actor.at, *(booking.row.updated_at for booking in locked)) if locked else actor.at
 
 
-def write(tx: Tx, actor: Actor, update: Update, row: BookingRow, **others: object) -> None:
-    """Collect an update of a booking: the values of its changed row, and `others` for columns that are not shown."""
-    values = {name: getattr(row, name) for name in update.sets if name not in others}
-    tx.update(update, organization_id=actor.organization.id, id=row.id, **values, **others)
+def write(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow, **others: object) -> None:
+    """Collect an update of a booking: the columns that its changed row has another value for, and `others`, which are
+    not shown."""
+    names = (name for name in BookingRow._fields if name in tables.bookings.c)
+    changed = {name: getattr(row, name) for name in names if getattr(row, name) != getattr(booking.row, name)}
+    tx.update(tables.bookings, organization_id=actor.organization.id, id=row.id, **changed, **others)
 
 
 def note(tx: Tx, actor: Actor, booking: LockedBooking, kind: TimelineKind, *, at: int, **data: object) -> None:

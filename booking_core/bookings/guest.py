@@ -11,7 +11,7 @@ from booking_core import customers, notifications
 from booking_core.base import tokens
 from booking_core.base.context import Actor
 from booking_core.base.errors import Conflict
-from booking_core.bookings import changes, presenting, rules, store
+from booking_core.bookings import changes, presenting, rules
 from booking_core.bookings.changes import LockedBooking
 from booking_core.bookings.rules import BookingRow
 from booking_core.db.engine import Tx
@@ -64,7 +64,7 @@ def _write(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow) -> Non
     before, at = booking.row, row.updated_at
     if row.email_changes != before.email_changes:
         _send_to_new_address(tx, actor, booking, at)
-    changes.write(tx, actor, store.CHANGE_GUEST, row)
+    changes.write(tx, actor, booking, row)
     changes.publish(tx, actor, booking.with_row(before), booking.with_row(row))
     fields = [name for name, column in _COLUMNS.items() if getattr(row, column) != getattr(before, column)]
     changes.note(tx, actor, booking, TimelineKind.BOOKING_GUEST_CHANGED, at=at, changed=fields)

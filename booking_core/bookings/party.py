@@ -288,12 +288,12 @@ def _update(tx: Tx, actor: Actor, state: _State, plan: _Plan) -> None:
     changes.write(
         tx,
         actor,
-        store.CHANGE_PARTY,
+        state.booking,
         row,
         seats=plan.quote.seats,
         invoice_due=row.payment_method == PaymentMethod.INVOICE and row.payment_status != PaymentStatus.PAID,
         on_site_fee_minor=pricing.on_site_fee(actor.organization, mode, row.total_minor),
-        recorded_minor=-plan.release.amount_minor if state.is_by_hand else 0,
+        recorded_minor=_change(state, plan).booking.recorded_minor,
     )
 
 

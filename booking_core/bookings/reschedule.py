@@ -123,7 +123,7 @@ def _write(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow) -> Non
     if seats:
         capacity.take_seats(tx, organization.id, before.departure_id, -seats, at=at)
         capacity.take_seats(tx, organization.id, row.departure_id, seats, at=at)
-    changes.write(tx, actor, store.MOVE, row)
+    changes.write(tx, actor, booking, row)
     previous = {"id": before.departure_id, "starts_at": organization.zone.iso(before.starts_at)}
     rescheduled = events.updated(
         EventType.BOOKING_RESCHEDULED,

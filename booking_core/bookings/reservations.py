@@ -18,7 +18,6 @@ from booking_core.bookings.storefront import CheckoutRequest
 from booking_core.db.engine import Tx
 from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, in_rows, purge_before
 from booking_core.db.tables import bookings, reservations
-from booking_core.db.unit_of_work import Update
 from booking_core.due_work.rows import DueRows
 from booking_core.models.holds import HoldCreate
 from booking_core.models.json import JsonObject
@@ -149,10 +148,9 @@ def _joined(columns: Sequence[Any]) -> Reservation | None:
 
 
 def _save(tx: Tx, actor: Actor, reservation: Reservation, **changed: Any) -> Reservation:
-    saved = reservation._replace(**changed, updated_at=max(actor.at, reservation.updated_at))
-    values = {name: getattr(saved, name) for name in _SAVE.sets}
-    tx.update(_SAVE, organization_id=actor.organization.id, id=saved.id, **values)
-    return saved
+    changed["updated_at"] = max(actor.at, reservation.updated_at)
+    tx.update(reservations, organization_id=actor.organization.id, id=reservation.id, **changed)
+    return reservation._replace(**changed)
 
 
 # Statements ----------------------------------------------------------------------------------------------------------
@@ -168,7 +166,6 @@ _IS_BOOKING = and_(bookings.c.organization_id == OWNER, bookings.c.id == ROW_ID)
 _RESERVATION_OR_BOOKING = Statement(union_all(_ONE, _BOOKING.where(_IS_BOOKING)))
 """The reservation with an id, or as one the booking that has it."""
 _LOCK = Statement(_ONE.with_for_update(key_share=True))
-_SAVE = Update("save_reservation", reservations, sets=("booking_id", "details", "cancelled_at", "updated_at"))
 
 
 def _of_bookings(dialect: Dialect) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 from booking_core import payments
 from booking_core.base.context import Actor
 from booking_core.base.errors import Conflict, NotFound
-from booking_core.bookings import changes, presenting, rules, store
+from booking_core.bookings import changes, presenting, rules
 from booking_core.bookings.changes import LockedBooking
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import BookingStatus, CancelReason, PaymentMethod, PaymentSource, PaymentStatus
@@ -69,7 +69,7 @@ def pay(tx: Tx, actor: Actor, booking_id: str, *, payment_intent: str | None = N
 def _confirm(tx: Tx, actor: Actor, booking: LockedBooking, payment_status: str) -> bytes:
     organization, at = actor.organization, changes.instant(actor, booking)
     row = booking.row._replace(status=BookingStatus.CONFIRMED, payment_status=payment_status, updated_at=at)
-    changes.write(tx, actor, store.CONFIRM, row, confirmed_at=at, expires_at=None)
+    changes.write(tx, actor, booking, row, confirmed_at=at, expires_at=None)
     after = changes.reread(tx, actor, row.id)
     confirmed = NewEvent(EventType.BOOKING_CONFIRMED, row.id, presenting.render(organization, after, at))
     events.publish(tx, organization, [confirmed], at=at)
@@ -87,7 +87,8 @@ def _set_payment_status(
     """Write the new payment status of a booking whose status stays, and return the booking as JSON."""
     row = booking.row._replace(payment_status=status, updated_at=changes.instant(actor, booking))
     is_due = row.payment_method == PaymentMethod.INVOICE and status is not PaymentStatus.PAID
-    changes.write(tx, actor, store.RECORD, row, invoice_due=is_due, recorded_minor=recorded_minor)
+    recorded_minor += booking.details.recorded_minor
+    changes.write(tx, actor, booking, row, invoice_due=is_due, recorded_minor=recorded_minor)
     after = changes.reread(tx, actor, row.id)
     changes.publish(tx, actor, booking.as_read, after)
     return presenting.render_for(actor, after)
@@ -203,7 +204,7 @@ def _attend(tx: Tx, actor: Actor, booking_id: str, column: str, other: str, kind
     row = booking.row._replace(**values)
     if row != booking.row:
         row = row._replace(updated_at=at)
-        changes.write(tx, actor, store.ATTEND, row)
+        changes.write(tx, actor, booking, row)
         changes.note(tx, actor, booking, kind, at=at, departure_id=row.departure_id)
         changes.publish(tx, actor, booking.as_read, booking.with_row(row))
     return presenting.render_for(actor, booking.with_row(row))

@@ -22,7 +22,6 @@ from booking_core.catalogue.holds import HoldRow
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import OWNER, purge_before
-from booking_core.db.unit_of_work import Update
 from booking_core.due_work.rows import DueRows
 from booking_core.models import limits
 from booking_core.models.bookings import BookingSource, GuestLineInput, PaymentMethod
@@ -202,7 +201,7 @@ def _insert(tx: Tx, actor: Actor, departure_id: str, for_s: int, seats: int, gue
 def _end(tx: Tx, actor: Actor, hold: HoldRow) -> None:
     if hold.ended_at is None:
         departure_touches.lock(tx, actor.organization.id, hold.departure_id)
-        tx.update(_END, organization_id=actor.organization.id, id=hold.id, ended_at=actor.at)
+        tx.update(tables.holds, organization_id=actor.organization.id, id=hold.id, ended_at=actor.at)
         departure_touches.touch(tx, actor.organization.id, [hold.departure_id], at=actor.at)
 
 
@@ -214,7 +213,6 @@ def _found(hold: HoldRow | None) -> HoldRow:
 
 # Statements ----------------------------------------------------------------------------------------------------------
 
-_END = Update("end_hold", tables.holds, sets=("ended_at",))
 OLD_HOLDS = DueRows(
     tables.holds, tables.holds.c.created_at, tables.holds.c.id, lambda _: (), ahead=-HOLD_S_MAX * SECOND
 )

@@ -18,7 +18,6 @@ from booking_core.catalogue.departures import SEATS_HELD, hold_is_live
 from booking_core.db.engine import Query, Row, Tx
 from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, as_json, in_rows
 from booking_core.db.tables import Id, holds
-from booking_core.db.unit_of_work import Update
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.holds import HoldStatus
 from booking_core.models.limits import HOLD_S_MAX
@@ -121,9 +120,6 @@ def _present_party(guests: str | None) -> dict[str, Any]:
 
 # Rows ---------------------------------------------------------------------------------------------------------------
 
-_CHANGE = Update("change_hold", holds, sets=("departure_id", "seats", "guests"))
-_EXTEND = Update("extend_hold", holds, sets=("expires_at",))
-_TAKE_OVER = Update("take_over_hold", holds, sets=("ended_at", "booking_id"))
 _COLUMNS = tuple(holds.c[name] for name in HoldRow._fields)
 _AT = bindparam("at", type_=BigInteger)
 _ONE = select(*_COLUMNS).where(holds.c.organization_id == OWNER, holds.c.id == ROW_ID)
@@ -144,19 +140,19 @@ def lock(tx: Tx, organization_id: str, hold_id: str) -> HoldRow | None:
 def change(tx: Tx, organization_id: str, hold: HoldRow, departure_id: str, seats: int, guests: str) -> HoldRow:
     """Write another departure and party of a locked hold, and return the hold."""
     changed: dict[str, Any] = {"departure_id": departure_id, "seats": seats, "guests": guests}
-    tx.update(_CHANGE, organization_id=organization_id, id=hold.id, **changed)
+    tx.update(holds, organization_id=organization_id, id=hold.id, **changed)
     return hold._replace(**changed)
 
 
 def extend(tx: Tx, organization_id: str, hold: HoldRow, expires_at: int) -> HoldRow:
     """Write a later end of a locked hold, and return the hold."""
-    tx.update(_EXTEND, organization_id=organization_id, id=hold.id, expires_at=expires_at)
+    tx.update(holds, organization_id=organization_id, id=hold.id, expires_at=expires_at)
     return hold._replace(expires_at=expires_at)
 
 
 def take_over(tx: Tx, organization_id: str, hold_id: str, booking_id: str, *, at: int) -> None:
     """End a locked hold, whose seats the booking has from now on."""
-    tx.update(_TAKE_OVER, organization_id=organization_id, id=hold_id, booking_id=booking_id, ended_at=at)
+    tx.update(holds, organization_id=organization_id, id=hold_id, booking_id=booking_id, ended_at=at)
 
 
 # The holds that a batch of bookings takes over -------------------------------------------------------------------

@@ -9,17 +9,10 @@ from booking_core.db.engine import Tx
 from booking_core.db.paging import KeysetList
 from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, in_rows
 from booking_core.db.tables import customers
-from booking_core.db.unit_of_work import Update
 from booking_core.models.base import email_key
 
 _CUSTOMERS = select(*(customers.c[name] for name in CustomerRow._fields)).where(customers.c.organization_id == OWNER)
 _BY_EMAIL = customers.c.email_key == bindparam("email_key", type_=Text)
-
-_SAVE = Update(
-    "save_customer",
-    customers,
-    sets=(*CustomerRow._fields[2:], "email_key", "anonymized_at", "updated_at"),
-)
 
 LIST = KeysetList("customers", customers, _CUSTOMERS, {"email_key": _BY_EMAIL})
 
@@ -76,6 +69,5 @@ def save(tx: Tx, organization_id: str, row: CustomerRow, at: int, *, anonymized_
     Args:
         anonymized_at: the instant when its personal data was replaced.
     """
-    values = row._asdict() | {"email_key": email_key(row.email), "anonymized_at": anonymized_at, "updated_at": at}
-    del values["created_at"]
-    tx.update(_SAVE, organization_id=organization_id, **values)
+    columns = row._asdict() | {"email_key": email_key(row.email), "anonymized_at": anonymized_at, "updated_at": at}
+    tx.update(customers, organization_id=organization_id, **columns)

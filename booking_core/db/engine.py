@@ -108,10 +108,12 @@ class Tx:
             self.flush()
         self._work.insert(table, row)
 
-    def update(self, target: Update, **row: object) -> None:
-        """Collect an update of one row: its key, and the columns that the target sets or adds to."""
+    def update(self, target: Table | Update, **row: object) -> None:
+        """Collect an update of one row: its primary key and the columns to set, or as an `Update` says."""
         self._refuse_read_only()
         self.changes += 1
+        if isinstance(target, Table):
+            target = unit_of_work.update_of(target, tuple(row))
         if not self._work.accepts_update(target, row):
             self.flush()
         self._work.update(target, row)

@@ -6,6 +6,7 @@ On SQLite each table is one `executemany`. A batch of bookings is bound by its r
 sequences is held until the last of them.
 """
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -37,23 +38,27 @@ Merge = tuple[str, Callable[[ColumnElement[Any], ColumnElement[Any]], ColumnElem
 
 @dataclass(frozen=True)
 class Update:
-    """An update of rows found by their key: columns to set, to add to (`seats_taken += n`), and to merge."""
+    """An update of rows found by their primary key: columns to set, to add to (`seats_taken += n`), and to merge."""
 
     name: str
     table: Table
     sets: tuple[str, ...] = ()
     adds: tuple[str, ...] = ()
     merges: tuple[Merge, ...] = ()
-    keys: tuple[str, ...] = ("organization_id", "id")
+    conditions: tuple[str, ...] = ()
+    """Columns that must have the value of the row, such as a lease token: else the row stays as it is."""
 
     @property
     def columns(self) -> tuple[str, ...]:
         return (*self.keys, *self.sets, *self.adds, *(name for name, _ in self.merges))
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (*self.primary_key, *self.conditions)
+
     @cached_property
     def primary_key(self) -> tuple[str, ...]:
-        """The keys that are columns of the primary key: others, such as a lease token, are conditions."""
-        return tuple(key for key in self.keys if self.table.c[key].primary_key)
+        return tuple(str(column.name) for column in self.table.primary_key)
 
     def identity(self, row: ColumnValues) -> tuple[object, ...]:
         """Return the table and the primary key of a row, equal for two updates of one row."""
@@ -69,6 +74,14 @@ class Update:
         changed = {key: source[key] for key in self.sets} | {key: table.c[key] + source[key] for key in self.adds}
         changed |= {key: merge(table.c[key], source[key]) for key, merge in self.merges}
         return update(table).where(*(table.c[key] == source[key] for key in self.keys)).values(changed)
+
+
+@lru_cache(maxsize=512)
+def update_of(table: Table, columns: tuple[str, ...]) -> Update:
+    """Return the update that sets these columns of a row, all but its primary key."""
+    sets = tuple(sorted(set(columns) - {column.name for column in table.primary_key}))
+    name = f"{table.name}_{zlib.crc32(','.join(sets).encode()):08x}"  # all the columns would be too long for a name
+    return Update(name, table, sets=sets)
 
 
 @dataclass(frozen=True)

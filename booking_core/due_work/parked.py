@@ -15,7 +15,6 @@ from booking_core.base.clock import HOUR, MINUTE
 from booking_core.db.engine import Tx
 from booking_core.db.statements import OWNER, Statement, as_ids, in_rows, now_us, purge_before
 from booking_core.db.tables import parked_work
-from booking_core.db.unit_of_work import Update
 
 FIRST_DELAY = MINUTE
 DELAY_MAX = HOUR
@@ -47,12 +46,6 @@ _FIND = Statement(_find)
 _REMOVE = Statement(
     lambda dialect: delete(parked_work).where(*_OF_JOB, in_rows(dialect, parked_work.c.subject_id, "wanted", "id"))
 )
-_RETRY = Update(
-    "parked_again",
-    parked_work,
-    sets=("failures", "error", "failed_at", "retry_at"),
-    keys=("organization_id", "job", "subject_id"),
-)
 
 
 def find(tx: Tx, job: str, organization_id: str, subject_ids: Collection[str]) -> dict[str, ParkedRow]:
@@ -65,17 +58,16 @@ def park(tx: Tx, job: str, organization_id: str, subject_id: str, error: BaseExc
     """Park a row after an attempt that failed, and return whether this was its first failure."""
     row = find(tx, job, organization_id, [subject_id]).get(subject_id)
     failures, at = (row.failures if row else 0) + 1, tx.now()
-    state = {
-        "failures": failures,
-        "error": type(error).__name__,  # its text may hold parts of the row
-        "failed_at": at,
-        "retry_at": at + retry_delay(failures),
-    }
-    key = {"organization_id": organization_id, "job": job, "subject_id": subject_id}
-    if row:
-        tx.update(_RETRY, **key, **state)
-    else:
-        tx.insert(parked_work, **key, **state)
+    (tx.update if row else tx.insert)(
+        parked_work,
+        organization_id=organization_id,
+        job=job,
+        subject_id=subject_id,
+        failures=failures,
+        error=type(error).__name__,  # its text may hold parts of the row
+        failed_at=at,
+        retry_at=at + retry_delay(failures),
+    )
     return row is None
 
 

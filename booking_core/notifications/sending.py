@@ -13,6 +13,7 @@ from booking_core.base import tokens
 from booking_core.base.clock import END_OF_TIME, SECOND
 from booking_core.base.context import Installation
 from booking_core.db.engine import Tx
+from booking_core.db.tables import mails
 from booking_core.due_work.rows import Processed
 from booking_core.notifications import rules, store
 from booking_core.notifications.rules import SEND_RETRY_DELAYS, SENT_WITHIN
@@ -114,7 +115,7 @@ def _lease(tx: Tx, queued: QueuedMail, token: str, at: int, lease_s: int) -> Non
     """
     until = at + max(lease_s * SECOND, rules.retry_delay(SEND_RETRY_DELAYS, queued.attempt_count) or 0)
     tx.update(
-        store.LEASE,
+        mails,
         organization_id=queued.organization_id,
         id=queued.id,
         lease_token=token,
@@ -174,5 +175,5 @@ def unpark(tx: Tx, organization_id: str, mail_ids: Sequence[str]) -> Processed[N
     """Make mails due that waited for a mail server. Mails that are too old fail at their next claim."""
     parked_ids, at = store.lock_parked(tx, organization_id, mail_ids), tx.now()
     for mail_id in parked_ids:
-        tx.update(store.UNPARK, organization_id=organization_id, id=mail_id, next_attempt_at=at)
+        tx.update(mails, organization_id=organization_id, id=mail_id, next_attempt_at=at)
     return Processed(parked_ids)

@@ -14,8 +14,7 @@ from booking_core.base.errors import Conflict, NotFound
 from booking_core.base.guest_links import GIFT_CARD_PURPOSE, PURPOSE, Opened, has_expired, open_token
 from booking_core.base.languages import Language, choose, language
 from booking_core.db.engine import Tx
-from booking_core.db.tables import mails
-from booking_core.db.unit_of_work import Update
+from booking_core.db.tables import effects, mails
 from booking_core.models.base import is_id
 from booking_core.notifications import history, rules, store
 from booking_core.notifications.history import LockedMail, MailKey
@@ -136,7 +135,7 @@ def _enqueue_again(tx: Tx, locked: LockedMail, starts_at: int | None, at: int, *
 def _write_again(tx: Tx, effect: Mail, at: int) -> None:
     """Queue an outbox row again, due now."""
     state = {"status": "queued", "attempt_count": 0, "due_at": at, "last_error": None, "completed_at": None}
-    tx.update(store.SETTLE, organization_id=effect.organization_id, key=effect.effect_key, **state)
+    tx.update(effects, organization_id=effect.organization_id, key=effect.effect_key, **state)
 
 
 def _combined(refused: Sequence[Conflict], count: int) -> Conflict:
@@ -198,7 +197,6 @@ NO_RECIPIENT = "anonymized@anonymized.invalid"
 """Replaces the recipient of a mail to a guest. No mail is ever sent to it."""
 _REPLY = re.compile(r"(\d{3}) .*", re.DOTALL)
 """A reply of a mail server, whose text may repeat the recipient."""
-_ANONYMIZE = Update("anonymize_mail", mails, sets=("recipient", "message", "last_error"))
 
 
 def anonymize(tx: Tx, organization_id: str, keys: Sequence[str]) -> None:
@@ -217,7 +215,7 @@ def anonymize(tx: Tx, organization_id: str, keys: Sequence[str]) -> None:
 def _forget(tx: Tx, locked: LockedMail) -> None:
     mail = locked.mail
     tx.update(
-        _ANONYMIZE,
+        mails,
         organization_id=mail.organization_id,
         id=mail.id,
         recipient=NO_RECIPIENT if mail.kind in TO_GUESTS else mail.recipient,

@@ -82,13 +82,6 @@ def lock_owed(tx: Tx, organization_id: str, keys: Iterable[str]) -> list[tuple[O
     ]
 
 
-SETTLE = Update(
-    "settle_effects",
-    effects,
-    sets=("status", "attempt_count", "due_at", "last_error", "completed_at"),
-    keys=("organization_id", "key"),
-)
-
 # Bookings --------------------------------------------------------------------------------------------------------
 
 _OF_EXPERIENCE = (
@@ -225,27 +218,17 @@ def _lock_due(dialect: Dialect) -> Any:
 
 
 _LOCK_DUE = Statement(_lock_due)
-LEASE = Update("lease_mails", mails, sets=("lease_token", "lease_until", "next_attempt_at", "attempt_count"))
-_LEASED = ("organization_id", "id", "lease_token")
-"""With the lease token: a mail that another worker has leased since is not changed."""
+_LEASE = ("lease_token",)
+"""A mail that another worker has leased since is not changed."""
+_ENDED = ("status", "next_attempt_at", "lease_until", "sent_at", "completed_at")
 SETTLE_MAIL = Update(
     "settle_mails",
     mails,
     sets=("status", "attempt_count", "next_attempt_at", "lease_until", "last_error", "completed_at"),
-    keys=_LEASED,
+    conditions=_LEASE,
 )
-CAPTURED = Update(
-    "captured_mails",
-    mails,
-    sets=("status", "next_attempt_at", "lease_until", "sent_at", "completed_at"),
-    keys=_LEASED,
-)
-SENT = Update(
-    "sent_mails",
-    mails,
-    sets=("status", "next_attempt_at", "lease_until", "sent_at", "completed_at", "message"),
-    keys=_LEASED,
-)
+CAPTURED = Update("captured_mails", mails, sets=_ENDED, conditions=_LEASE)
+SENT = Update("sent_mails", mails, sets=(*_ENDED, "message"), conditions=_LEASE)
 
 
 def lock_due(tx: Tx, organization_id: str, mail_ids: Iterable[str]) -> list[tuple[QueuedMail, int]]:
@@ -261,7 +244,6 @@ def _lock_parked(dialect: Dialect) -> Any:
 
 
 _LOCK_PARKED = Statement(_lock_parked)
-UNPARK = Update("unpark_mails", mails, sets=("next_attempt_at",))
 
 
 def lock_parked(tx: Tx, organization_id: str, mail_ids: Iterable[str]) -> list[str]:

@@ -166,4 +166,4 @@ def _settle(tx: Tx, row: OutboxRow, at: int, *, status: str, note: str | None = 
     key = {"organization_id": row.organization_id, "key": row.key}
     state = {"attempt_count": row.attempt_count, "due_at": row.due_at} | changed
     completed_at = None if status == "queued" else at
-    tx.update(store.SETTLE, **key, **state, status=status, last_error=note, completed_at=completed_at)
+    tx.update(tables.effects, **key, **state, status=status, last_error=note, completed_at=completed_at)

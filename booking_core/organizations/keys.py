@@ -33,7 +33,6 @@ from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import Id
-from booking_core.db.unit_of_work import Update
 from booking_core.due_work.rows import DueRows, Processed
 from booking_core.models.base import is_id, single_line
 from booking_core.models.limits import (
@@ -153,7 +152,6 @@ def _lock_used(dialect: Dialect) -> Any:
 
 # Two statements: Citus takes no lock inside the source of an update.
 _LOCK_USED = Statement(_lock_used)
-_TOUCH = Update("touch_key", _KEYS, sets=("last_used_at",))
 
 
 def touch(tx: Tx, uses: Iterable[tuple[str, str, int]]) -> None:
@@ -167,7 +165,7 @@ def touch(tx: Tx, uses: Iterable[tuple[str, str, int]]) -> None:
         latest[owner, key_id] = max(at - at % MINUTE, latest.get((owner, key_id), 0))
     items = [{"organization_id": owner, "id": key_id, "at": at} for (owner, key_id), at in sorted(latest.items())]
     for owner, key_id, at in tx.all(_LOCK_USED, used=as_json(items)) if items else []:
-        tx.update(_TOUCH, organization_id=owner, id=key_id, last_used_at=at)
+        tx.update(_KEYS, organization_id=owner, id=key_id, last_used_at=at)
 
 
 # Creating --------------------------------------------------------------------------------------------------------
@@ -279,9 +277,6 @@ _OF_ORGANIZATION = Statement(
 _BY_ID = _WITH_ORGANIZATION.where(_KEYS.c.id == ROW_ID)
 _GET, _LOCK = Statement(_BY_ID), Statement(_BY_ID.with_for_update(key_share=True))
 _IDS_OF_PREFIX = Statement(select(_KEYS.c.id).where(_KEYS.c.prefix == bindparam("prefix")).limit(2))
-_UPDATE = Update("update_key", _KEYS, sets=("name", "scopes"))
-_REVOKE = Update("revoke", _KEYS, sets=("revoked_at",))
-_EXPIRE = Update("expire", _KEYS, sets=("expires_at",))
 
 
 def find(tx: Tx, organization: Organization) -> list[CallerKey]:
@@ -336,7 +331,7 @@ def update(
         scopes=key.scopes if scopes is None else checked_scopes(scopes),
     )
     columns = {"name": changed.name, "scopes": _stored_scopes(changed.scopes)}
-    tx.update(_UPDATE, organization_id=key.organization_id, id=key.id, **columns)
+    tx.update(_KEYS, organization_id=key.organization_id, id=key.id, **columns)
     return changed, organization
 
 
@@ -345,7 +340,7 @@ def revoke(tx: Tx, key_id: str, *, now: int) -> tuple[CallerKey, Organization]:
     key, organization = get(tx, key_id, lock=True)
     if key.revoked_at is None:
         key = replace(key, revoked_at=organization.instant(now))
-        tx.update(_REVOKE, organization_id=key.organization_id, id=key.id, revoked_at=key.revoked_at)
+        tx.update(_KEYS, organization_id=key.organization_id, id=key.id, revoked_at=key.revoked_at)
     return key, organization
 
 
@@ -393,7 +388,7 @@ def _lock_active(tx: Tx, key_id: str, now: int) -> tuple[CallerKey, Organization
 
 
 def _expire(tx: Tx, key: CallerKey, at: int) -> None:
-    tx.update(_EXPIRE, organization_id=key.organization_id, id=key.id, expires_at=at)
+    tx.update(_KEYS, organization_id=key.organization_id, id=key.id, expires_at=at)
 
 
 def status(key: CallerKey, at: int) -> str:
@@ -419,7 +414,6 @@ def present(key: CallerKey, zone: Zone) -> dict[str, Any]:
 # Warnings --------------------------------------------------------------------------------------------------------
 
 _UNWARNED = (_KEYS.c.expires_at.is_not(None), _KEYS.c.revoked_at.is_(None), _KEYS.c.warned_at.is_(None))
-_WARNED = Update("warned", _KEYS, sets=("warned_at",))
 
 
 def _unexpired(dialect: Dialect) -> tuple[ColumnElement[bool], ...]:
@@ -447,5 +441,5 @@ def warn_expiring(tx: Tx, organization_id: str, key_ids: Sequence[str]) -> Proce
     for key_id, name, prefix, expires_at, at in rows:
         payload = {"name": name, "prefix": prefix, "expires_at": expires_at}
         outbox.enqueue(tx, organization_id, OutboxKind.STAFF_KEY_EXPIRING_MAIL, key_id, at=at, payload=payload)
-        tx.update(_WARNED, organization_id=organization_id, id=key_id, warned_at=at)
+        tx.update(_KEYS, organization_id=organization_id, id=key_id, warned_at=at)
     return Processed([row[0] for row in rows])

@@ -13,7 +13,6 @@ from booking_core.base.errors import Conflict, NotFound
 from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import ROW_ID, Statement
-from booking_core.db.unit_of_work import Update
 from booking_core.models.base import is_id
 from booking_core.organizations import rules
 
@@ -154,8 +153,7 @@ def set_settings(tx: Tx, organization: Organization, changes: Mapping[str, str],
     """
     values = rules.parsed(rules.SETTINGS, changes)
     if values:
-        values["updated_at"] = now
-        tx.update(Update("settings", _TABLE, sets=tuple(sorted(values)), keys=("id",)), id=organization.id, **values)
+        tx.update(_TABLE, id=organization.id, **values, updated_at=now)
     return get(tx, slug=organization.slug)
 
 

@@ -120,7 +120,7 @@ def void(tx: Tx, actor: Actor, recorded: Record, *, customer_id: str | None, not
         raise Conflict("refund_exists", "The booking has a refund, so its payments cannot be voided any more.")
     _adjust(tx, actor, payment, -recorded.amount_minor, PaymentStatus.UNPAID)
     key = {"organization_id": actor.organization.id, "id": recorded.id}
-    tx.update(store.VOID, **key, voided_at=actor.at, voided_note=note)
+    tx.update(tables.payment_records, **key, voided_at=actor.at, voided_note=note)
     noted = {
         "amount_minor": recorded.amount_minor,
         "currency": recorded.currency,
@@ -156,7 +156,7 @@ def settle_refund(tx: Tx, actor: Actor, refund_id: str, *, note: str, amount_min
     amount = refund.amount_minor if amount_minor is None else amount_minor
     _check_refundable(amount, refund.left_minor, refund.currency)
     tx.update(
-        store.SETTLE_BY_HAND,
+        tables.refunds,
         organization_id=actor.organization.id,
         id=refund.id,
         status=RefundStatus.SETTLED.value,
@@ -189,7 +189,7 @@ def reopen_refund(tx: Tx, actor: Actor, refund_id: str) -> Refund:
     if refund.payment_intent is None:
         message = "The payment has no payment intent, so the gateway cannot return it. `storefront pay` can name it."
         raise Conflict("no_payment_intent", message)
-    tx.update(store.REOPEN, organization_id=actor.organization.id, id=refund.id, **_reopened(refund))
+    tx.update(tables.refunds, organization_id=actor.organization.id, id=refund.id, **_reopened(refund))
     refunds.note(tx, refund, TimelineKind.REFUND_REOPENED)
     return refund_list.get_refund(tx, actor.organization, refund.id)
 

@@ -64,11 +64,11 @@ def _lease(tx: Tx, due: RefundRow, token: str, until: int) -> ClaimedRefund:
     first_sent_at = due.at if due.first_sent_at is None else due.first_sent_at
     leased = {"attempt_count": due.attempt_count + 1, "first_sent_at": first_sent_at, "lease_token": token}
     tx.update(
-        store.LEASE,
+        tables.refunds,
         organization_id=due.organization_id,
         id=due.id,
         status=RefundStatus.SENDING.value,
-        next_attempt_at=until,
+        next_attempt_at=until,  # it becomes due again when the lease expires
         lease_until=until,
         updated_at=due.at,
         **leased,
@@ -150,7 +150,7 @@ def _retry_later(
 
 def _change(tx: Tx, refund: RefundRow, provider_refund_id: str | None, **columns: Any) -> None:
     tx.update(
-        store.SETTLE,
+        tables.refunds,
         organization_id=refund.organization_id,
         id=refund.id,
         provider_refund_id=provider_refund_id,
@@ -274,7 +274,9 @@ def _mark_returned(tx: Tx, refund: RefundRow, amount_minor: int) -> str:
         refunded_minor=amount_minor,
     )
     updated_at = max(refund.at, refund.booking_updated_at)
-    tx.update(store.MARK, organization_id=owner, id=refund.booking_id, payment_status=status, updated_at=updated_at)
+    tx.update(
+        tables.bookings, organization_id=owner, id=refund.booking_id, payment_status=status, updated_at=updated_at
+    )
     return status
 
 

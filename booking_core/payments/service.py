@@ -6,6 +6,7 @@ sends money: the storefront's gateway charges it, and the worker refunds it (see
 
 from booking_core.base.context import Actor, Organization
 from booking_core.base.errors import Conflict, NotFound
+from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import REFUNDABLE, PaymentStatus
 from booking_core.payments import refunds, rules, store
@@ -104,7 +105,7 @@ def _receive(
 def _name(tx: Tx, actor: Actor, payment: PaymentRow, booking_id: str, payment_intent: str | None, status: str) -> None:
     _check_unused(tx, actor.organization.id, payment_intent, booking_id)
     tx.update(
-        store.RECEIVE,
+        tables.payments,
         organization_id=actor.organization.id,
         id=payment.id,
         payment_intent=payment_intent,

@@ -27,7 +27,7 @@ from booking_core.base import tokens
 from booking_core.base.context import Actor
 from booking_core.db.engine import Query, Tx
 from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, as_json, in_rows, now_us, rows_parameter
-from booking_core.db.tables import Id, bookings, payment_intents, payment_records, payments, refunds
+from booking_core.db.tables import Id, bookings, payment_intents, payments, refunds
 from booking_core.db.unit_of_work import InsertFromSelect, Update
 from booking_core.due_work.rows import DueRows, clock_offset_of
 from booking_core.models.bookings import PaymentStatus
@@ -134,9 +134,6 @@ def other_booking_paid_by(tx: Tx, organization_id: str, payment_intent: str, boo
     return other
 
 
-RECEIVE = Update("receive_payment", payments, sets=("payment_intent", "status", "updated_at"))
-
-
 def _drop(dialect: Dialect, name: str) -> dml.Update:
     of = rows_parameter(dialect, name, {"organization_id": Id, "booking_id": Id, "at": BigInteger}).c
     return (
@@ -168,7 +165,6 @@ def next_refund_number(tx: Tx, actor: Actor, booking_id: str) -> int:
 
 
 ADJUST = Update("adjust_payment", payments, sets=("status", "updated_at"), adds=("amount_minor",))
-VOID = Update("void_payment_record", payment_records, sets=("voided_at", "voided_note"))
 
 
 class BookingForRefund(NamedTuple):
@@ -310,21 +306,6 @@ def due(tx: Tx, organization_id: str, refund_ids: Iterable[str]) -> list[RefundR
     return list(map(RefundRow._make, tx.all(_LOCK_DUE, organization_id=organization_id, wanted=as_ids(refund_ids))))
 
 
-LEASE = Update(
-    "lease_refund",
-    refunds,
-    sets=(
-        "status",
-        "first_sent_at",
-        "attempt_count",
-        "next_attempt_at",
-        "lease_token",
-        "lease_until",
-        "updated_at",
-    ),
-)
-"""`next_attempt_at` is then the end of the lease: a refund with an expired lease becomes due."""
-
 _LEASE: Mapping[str, Any] = {"organization_id": Id, "id": Id, "lease_token": Text}
 
 
@@ -392,29 +373,4 @@ def lock_refunds_of_booking(tx: Tx, actor: Actor, booking_id: str) -> list[Refun
     return list(map(RefundRow._make, rows))
 
 
-SETTLE = Update(
-    "settle_refund",
-    refunds,
-    sets=("status", "provider_refund_id", "next_attempt_at", "lease_token", "lease_until", "last_error", "updated_at"),
-)
-SETTLE_BY_HAND = Update(
-    "settle_refund_by_hand",
-    refunds,
-    sets=("status", "next_attempt_at", "settled_minor", "settled_note", "settled_at", "updated_at"),
-)
-REOPEN = Update(
-    "reopen_refund",
-    refunds,
-    sets=(
-        "status",
-        "amount_minor",
-        "provider_refund_id",
-        "attempt_count",
-        "next_attempt_at",
-        "last_error",
-        "reopened_count",
-        "updated_at",
-    ),
-)
 REFUND = Update("refund_payment", payments, sets=("status", "updated_at"), adds=("refunded_minor",))
-MARK = Update("mark_booking_refunded", bookings, sets=("payment_status", "updated_at"))

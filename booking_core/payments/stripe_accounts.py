@@ -15,7 +15,6 @@ from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import OWNER, Statement
 from booking_core.db.tables import stripe_accounts
-from booking_core.db.unit_of_work import Update
 
 SEALED_FOR = "stripe_account"
 WEBHOOK_PATH = "/stripe/webhooks/"
@@ -47,12 +46,6 @@ _LOCK = Statement(
     select(stripe_accounts.c.created_at).where(stripe_accounts.c.organization_id == OWNER).with_for_update()
 )
 _REMOVE = Statement(delete(stripe_accounts).where(stripe_accounts.c.organization_id == OWNER))
-_CHANGE = Update(
-    "change_stripe_account",
-    stripe_accounts,
-    sets=("credentials_sealed", "publishable_key", "updated_at"),
-    keys=("organization_id",),
-)
 
 
 def find(tx: Tx, keys: SecretKeys, organization_id: str) -> StripeAccount | None:
@@ -107,7 +100,7 @@ def configure(
     if tx.first(_LOCK, organization_id=organization_id) is None:
         tx.insert(tables.stripe_accounts, **columns, created_at=actor.at)
     else:
-        tx.update(_CHANGE, **columns)
+        tx.update(stripe_accounts, **columns)
     account = StripeAccount(organization_id, api_key, webhook_secret, publishable_key)
     return present(account, actor)
 

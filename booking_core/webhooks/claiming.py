@@ -25,7 +25,6 @@ from booking_core.base.tokens import SecretKeys
 from booking_core.db import sql_files, tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows
-from booking_core.db.unit_of_work import Update
 from booking_core.webhooks import filling, rules
 
 log = logging.getLogger("booking.webhooks")
@@ -35,13 +34,6 @@ LEASE_S = 30
 DEADLINES_PER_LEASE = 3
 
 CLAIM = sql_files.load(__name__).statement("claim")
-LEASE = Update("lease", tables.deliveries, sets=("lease_token", "lease_until", "last_attempt_at"))
-SERVED = Update(
-    "served",
-    tables.webhook_cursors,
-    sets=("last_claimed_at", "next_send_at"),
-    keys=("organization_id", "endpoint_id"),
-)
 
 
 @dataclass(slots=True)
@@ -161,7 +153,7 @@ def _lease(tx: Tx, claimed: ClaimedDelivery, until: int) -> None:
     """Lease a delivery, and insert its attempt."""
     at = claimed.at + claimed.ahead
     tx.update(
-        LEASE,
+        tables.deliveries,
         organization_id=claimed.organization_id,
         id=claimed.delivery_id,
         lease_token=claimed.lease_token,
@@ -182,7 +174,7 @@ def _lease(tx: Tx, claimed: ClaimedDelivery, until: int) -> None:
 def _mark_served(tx: Tx, claimed: ClaimedDelivery) -> None:
     """Write the instant of the claim into the locked cursor, and begin the pause of an endpoint with a limit."""
     tx.update(
-        SERVED,
+        tables.webhook_cursors,
         organization_id=claimed.organization_id,
         endpoint_id=claimed.endpoint_id,
         last_claimed_at=claimed.at,

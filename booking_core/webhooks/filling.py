@@ -21,7 +21,6 @@ from booking_core.db.tables import (
     webhook_endpoints,
     webhook_subscriptions,
 )
-from booking_core.db.unit_of_work import Update
 from booking_core.models.webhooks import EndpointStatus
 from booking_core.webhooks import rules, store
 from booking_core.webhooks.rules import Event
@@ -33,9 +32,6 @@ ENDPOINTS, WINDOW = 64, 32
 TURNS, ENOUGH = 50, 500
 """The most turns, and the number of deliveries after which no other follows: an endpoint of rare types passes long
 parts of the log."""
-
-
-MOVE = Update("move_cursor", webhook_cursors, sets=("served_sequence",), keys=("organization_id", "endpoint_id"))
 
 
 class Follower(NamedTuple):
@@ -155,7 +151,7 @@ def _fill_window(tx: Tx, followers: Sequence[Follower], window: int) -> int:
         store.insert_delivery(tx, organization_id, rules.new_delivery(endpoint_id, event), event)
     for follower in followers:
         tx.update(
-            MOVE,
+            webhook_cursors,
             organization_id=follower.organization_id,
             endpoint_id=follower.endpoint_id,
             served_sequence=follower.end(window),

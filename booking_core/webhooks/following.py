@@ -22,7 +22,6 @@ from booking_core.db.tables import webhook_cursors, webhook_recoveries, webhook_
 from booking_core.models.webhooks import FailureReason
 from booking_core.records import events
 from booking_core.webhooks import store
-from booking_core.webhooks.filling import MOVE
 
 FAILED_AT_ONCE = 1_000
 """Queued deliveries that fail with their endpoint, in its transaction; a worker goes on with the others."""
@@ -94,7 +93,7 @@ def enable(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str
     """End the missed periods of a disabled endpoint, and let it follow the log after that sequence."""
     unsubscribe(tx, organization_id, endpoint_id, types, last)
     subscribe(tx, organization_id, endpoint_id, types, last)
-    tx.update(MOVE, organization_id=organization_id, endpoint_id=endpoint_id, served_sequence=last)
+    tx.update(webhook_cursors, organization_id=organization_id, endpoint_id=endpoint_id, served_sequence=last)
 
 
 def disable(tx: Tx, organization_id: str, endpoint_id: str, at: int) -> None:

@@ -1,4 +1,4 @@
-"""The SQL of leased deliveries: it locks them, finds and defers those whose lease has expired, and settles them."""
+"""The SQL of leased deliveries: it locks them, and finds and defers those whose lease has expired."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -12,11 +12,10 @@ from booking_core.base.clock import MINUTE
 from booking_core.base.context import Organization
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us
-from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints
+from booking_core.db.tables import Id, deliveries, webhook_endpoints
 from booking_core.db.tables import organizations as organization_table
-from booking_core.db.unit_of_work import Update
 from booking_core.webhooks import rules, store
-from booking_core.webhooks.rules import DeliveryState, EndpointRow, LeasedDelivery
+from booking_core.webhooks.rules import EndpointRow, LeasedDelivery
 
 DeliveryKey = tuple[str, str, str]
 """(organization id, endpoint id, delivery id)."""
@@ -127,16 +126,3 @@ def park(tx: Tx, key: DeliveryKey) -> None:
     Its number of expired leases shows it to the doctor: no rescued delivery keeps so many.
     """
     tx.run(PARK, **dict(zip(_KEY, key, strict=True)), wait=PARKED, lost_leases=rules.EXPIRED_LEASES_MAX)
-
-
-# Settling --------------------------------------------------------------------------------------------------------
-
-SETTLE = Update("settle", deliveries, sets=(*DeliveryState._fields, "updated_at"))
-RESULT = Update(
-    "attempt_result", attempts, sets=("started_at", "duration_ms", "response_status", "response_excerpt", "error")
-)
-HEALTH = Update(
-    "endpoint_health",
-    webhook_endpoints,
-    sets=("consecutive_failures", "last_success_at", "last_failure_at", "last_timed_out", "warned_hours"),
-)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from booking_core.db.engine import Tx
+from booking_core.db.tables import attempts, deliveries, webhook_endpoints
 from booking_core.models.events import EventType, ResourceType
 from booking_core.models.limits import WEBHOOK_DISABLE_AFTER_S, WEBHOOK_WAITS_S
 from booking_core.models.webhooks import AttemptError, DeliveryStatus
@@ -23,6 +24,9 @@ from booking_core.webhooks.queue import LockedDeliveries
 from booking_core.webhooks.rules import DeliveryState, EndpointHealth, EndpointRow, LeasedDelivery
 
 log = logging.getLogger("booking.webhooks")
+
+_HEALTH = ("consecutive_failures", "last_success_at", "last_failure_at", "last_timed_out", "warned_hours")
+"""The columns of an endpoint that an attempt changes."""
 
 RowKey = tuple[str, str]
 """(organization id, id of a delivery or an endpoint)."""
@@ -128,7 +132,7 @@ class _Batch:
         """Keep the result of an attempt, and apply it to its delivery and its endpoint, unless another lease has
         followed."""
         claimed, columns = result.claimed, _columns(result)
-        self.tx.update(queue.RESULT, organization_id=claimed.organization_id, id=claimed.attempt_id, **columns)
+        self.tx.update(attempts, organization_id=claimed.organization_id, id=claimed.attempt_id, **columns)
         delivery = self.locked.deliveries.get((claimed.organization_id, claimed.delivery_id))
         if delivery is None or delivery.lease_token != claimed.lease_token:
             return
@@ -194,7 +198,7 @@ class _Batch:
             owner, at = delivery.organization_id, self._at(delivery)
             if (owner, delivery.endpoint_id) in disabled:
                 state = rules.after_disable(state, at)
-            self.tx.update(queue.SETTLE, organization_id=owner, id=delivery.id, updated_at=at, **state._asdict())
+            self.tx.update(deliveries, organization_id=owner, id=delivery.id, updated_at=at, **state._asdict())
 
     def _write_endpoints(self) -> None:
         for (owner, endpoint_id), row in sorted(self.endpoints.items()):
@@ -203,8 +207,8 @@ class _Batch:
                 if row.status != before.status:
                     store.save(self.tx, owner, row)
                     continue
-                columns = {name: getattr(row, name) for name in queue.HEALTH.sets}
-                self.tx.update(queue.HEALTH, organization_id=owner, id=endpoint_id, **columns)
+                columns = {name: getattr(row, name) for name in _HEALTH}
+                self.tx.update(webhook_endpoints, organization_id=owner, id=endpoint_id, **columns)
 
     def _new_events(self, disabled: Sequence[RowKey]) -> dict[str, list[NewEvent]]:
         """Return the events to publish, by organization: failing endpoints, dead deliveries, disabled endpoints."""

@@ -10,7 +10,6 @@ from sqlalchemy.engine import Dialect
 from booking_core.db.engine import Query, Tx
 from booking_core.db.statements import Row, Statement, as_json, rows_parameter
 from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints, webhook_secrets, webhook_subscriptions
-from booking_core.db.unit_of_work import Update
 from booking_core.models.webhooks import DeliveryStatus
 from booking_core.webhooks.rules import AttemptRow, DeliveryRow, EndpointRow, Event
 
@@ -93,14 +92,9 @@ def _columns(row: EndpointRow) -> dict[str, Any]:
     return {name: value for name, value in row._asdict().items() if name not in _DERIVED}
 
 
-_SAVE = Update(
-    "save_endpoint", webhook_endpoints, sets=tuple(name for name in EndpointRow._fields[1:] if name not in _DERIVED)
-)
-
-
 def save(tx: Tx, organization_id: str, row: EndpointRow) -> None:
     """Write the columns of an endpoint that is locked."""
-    tx.update(_SAVE, organization_id=organization_id, **_columns(row))
+    tx.update(webhook_endpoints, organization_id=organization_id, **_columns(row))
 
 
 # Secrets ---------------------------------------------------------------------------------------------------------
@@ -162,7 +156,6 @@ LOCK_DELIVERY = Statement(_DELIVERY.with_for_update(of=deliveries, key_share=Tru
 _NO_LEASE = {"lease_token": None, "lease_until": None, "lost_leases": 0}
 _QUEUED = ("status", "next_attempt_at", "completed_at", "updated_at")
 _STARTED_OVER = ("failure_reason", "trigger", "max_attempts", "recovery_id")
-_QUEUE = Update("queue_again", deliveries, sets=(*_QUEUED, *_STARTED_OVER, *_NO_LEASE))
 
 
 def get_delivery(
@@ -196,5 +189,5 @@ def queue_again(tx: Tx, organization_id: str, row: DeliveryRow, *, at: int) -> D
         status=DeliveryStatus.QUEUED, next_attempt_at=at, completed_at=None, updated_at=max(at, row.updated_at)
     )
     changed = {name: getattr(row, name) for name in (*_QUEUED, *_STARTED_OVER)}
-    tx.update(_QUEUE, organization_id=organization_id, id=row.id, **changed, **_NO_LEASE)
+    tx.update(deliveries, organization_id=organization_id, id=row.id, **changed, **_NO_LEASE)
     return row

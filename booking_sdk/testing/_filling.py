@@ -22,12 +22,11 @@ from booking_core.records import events
 from booking_core.records.events import NewEvent
 
 _BALANCE = Update("change_balance", tables.gift_cards, sets=("updated_at",), adds=("balance_minor",))
-_BODY = Statement(
-    select(tables.events.c.body).where(
+_EVENT = Statement(
+    select(tables.events.c.sequence, tables.events.c.body).where(
         tables.events.c.organization_id == bindparam("organization_id"), tables.events.c.id == bindparam("id")
     )
 )
-_RENAME = Update("rename_event", tables.events, sets=("type", "resource_type", "body"))
 
 
 def create_key(tx: Tx, staff: Actor, scopes: Sequence[str]) -> tuple[str, str]:
@@ -74,11 +73,11 @@ def publish(tx: Tx, staff: Actor, event_type: str, about: Mapping[str, Any], **d
 
 def _rename(tx: Tx, staff: Actor, event_id: str, event_type: str) -> None:
     """Give an event a type that the service does not know."""
-    key = {"organization_id": staff.organization.id, "id": event_id}
-    (row,) = tx.all(_BODY, **key)
-    body = {**json.loads(row[0]), "type": event_type}
-    resource_type = event_type.partition(".")[0]
-    tx.update(_RENAME, **key, type=event_type, resource_type=resource_type, body=json.dumps(body))
+    owner = staff.organization.id
+    ((sequence, body),) = tx.all(_EVENT, organization_id=owner, id=event_id)
+    renamed = {"type": event_type, "resource_type": event_type.partition(".")[0]}
+    renamed["body"] = json.dumps({**json.loads(body), "type": event_type})
+    tx.update(tables.events, organization_id=owner, sequence=sequence, **renamed)
 
 
 def add_transaction(tx: Tx, staff: Actor, gift_card_id: str, amount_minor: int, **entry: Any) -> str:

@@ -31,6 +31,7 @@ from booking_core.bookings.checkouts.rules import (
     StripeUpdate,
 )
 from booking_core.bookings.checkouts.store import DueCheck
+from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.due_work.rows import Processed
 from booking_core.models.base import is_id
@@ -347,7 +348,7 @@ def claim(
 
 def _next(tx: Tx, organization_id: str, due: DueCheck, check_at: int | None) -> None:
     key = {"organization_id": organization_id, "booking_id": due.booking_id}
-    tx.update(store.LEASE, **key, check_at=check_at, check_count=due.check_count + 1)
+    tx.update(tables.payment_intents, **key, check_at=check_at, check_count=due.check_count + 1)
 
 
 def settle(tx: Tx, installation: Installation, check: PaymentCheck, update: IntentUpdate) -> Applied:

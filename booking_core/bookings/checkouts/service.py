@@ -25,6 +25,7 @@ from booking_core.bookings.checkouts.rules import (
     IntentUpdate,
     RefundUpdate,
 )
+from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.models.base import multi_line
 from booking_core.models.bookings import BookingSource, BookingStatus, PaymentSource
@@ -175,7 +176,7 @@ def refuse_intent(tx: Tx, actor: Actor, booking_id: str, code: str) -> None:
     changed = row._replace(status=IntentStatus.REFUSED, last_error=code[:100], updated_at=actor.at)
     store.change(tx, organization_id, changed)
     if booking.row.status == BookingStatus.PENDING:
-        tx.update(store.EXPIRE, organization_id=organization_id, id=booking_id, expires_at=actor.at)
+        tx.update(tables.bookings, organization_id=organization_id, id=booking_id, expires_at=actor.at)
 
 
 def get(tx: Tx, caller: Caller, booking_id: str) -> dict[str, Any]:

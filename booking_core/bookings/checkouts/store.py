@@ -11,7 +11,6 @@ from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import LIMIT, OWNER, Statement, as_ids, in_rows, now_us
 from booking_core.db.tables import Id, bookings, payment_intents, payments
-from booking_core.db.unit_of_work import Update
 from booking_core.due_work.rows import DueRows
 
 _OWNED = payment_intents.c.organization_id == OWNER
@@ -19,8 +18,6 @@ _OF_BOOKING = payment_intents.c.booking_id == bindparam("booking_id", type_=Id)
 _COLUMNS = [payment_intents.c[name] for name in IntentRow._fields]
 _GET = Statement(select(*_COLUMNS).where(_OWNED, _OF_BOOKING))
 _LOCK = Statement(select(*_COLUMNS).where(_OWNED, _OF_BOOKING).with_for_update(key_share=True))
-_CHANGED = tuple(name for name in IntentRow._fields if name not in ("booking_id", "created_at"))
-_CHANGE = Update("change_payment_intent", payment_intents, sets=_CHANGED, keys=("organization_id", "booking_id"))
 
 
 def get(tx: Tx, organization_id: str, booking_id: str) -> IntentRow | None:
@@ -40,9 +37,7 @@ def insert(tx: Tx, organization_id: str, row: IntentRow) -> None:
 
 def change(tx: Tx, organization_id: str, row: IntentRow) -> None:
     """Collect the changes of an intent."""
-    values = row._asdict()
-    del values["created_at"]
-    tx.update(_CHANGE, organization_id=organization_id, **values)
+    tx.update(payment_intents, organization_id=organization_id, **row._asdict())
 
 
 def _by_intent(_: Dialect) -> Any:
@@ -84,8 +79,6 @@ def pending(tx: Tx, organization_id: str, booking_id: str) -> Pending | None:
     """Return whether the booking can be paid, and until when."""
     return tx.first_as(Pending._make, _PENDING, organization_id=organization_id, booking_id=booking_id)
 
-
-EXPIRE = Update("expire_checkout", bookings, sets=("expires_at",))
 
 # Checks that are due ---------------------------------------------------------------------------------------------
 
@@ -129,12 +122,6 @@ def _lock_due(dialect: Dialect) -> Any:
 
 
 _LOCK_DUE = Statement(_lock_due)
-LEASE = Update(
-    "lease_payment_check",
-    payment_intents,
-    sets=("check_at", "check_count"),
-    keys=("organization_id", "booking_id"),
-)
 
 
 def due(tx: Tx, organization_id: str, booking_ids: Iterable[str]) -> list[DueCheck]:

@@ -27,15 +27,7 @@ from booking_core.bookings.store.of_departures import (
 )
 from booking_core.bookings.store.references import references_query, taken_query
 from booking_core.bookings.store.rows import (
-    ATTEND,
-    CANCEL,
     CANCEL_DEPARTURE,
-    CHANGE_GUEST,
-    CHANGE_PARTY,
-    CHECK_MINIMUM,
-    CONFIRM,
-    MOVE,
-    RECORD,
     TAKE_SEATS,
     BookingDetails,
     BookingWithPayment,

@@ -19,7 +19,6 @@ from booking_core.db.engine import Tx
 from booking_core.db.statements import OWNER, Statement, as_ids, in_rows, now_us
 from booking_core.db.tables import departures, holds
 from booking_core.db.tables import events as events_table
-from booking_core.db.unit_of_work import Update
 from booking_core.due_work.rows import DueRows, Processed
 from booking_core.models.events import EventType
 from booking_core.records import events
@@ -29,7 +28,6 @@ from booking_core.records.events import NewEvent
 TOUCHED = DueRows(
     departures, departures.c.announce_at, departures.c.id, lambda _: (departures.c.announce_at.is_not(None),)
 )
-_SET = Update("departure_is_announced", departures, sets=("announce_at",))
 
 
 def _lock_due(dialect: Dialect) -> Any:
@@ -111,7 +109,7 @@ def announce(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> Proc
     states = [_State(DepartureRow._make(row[:_WIDTH]), *row[_WIDTH:]) for row in rows]
     again_at = {state.row.id: _window_ends_at(state, at) or state.hold_ends_at for state in states}
     for departure_id in due:
-        tx.update(_SET, organization_id=organization_id, id=departure_id, announce_at=again_at.get(departure_id))
+        tx.update(departures, organization_id=organization_id, id=departure_id, announce_at=again_at.get(departure_id))
     changed = [event for state in states if (event := _event(organization, state, at)) is not None]
     if changed:
         events.publish(tx, organization, changed, at=at)

@@ -3,7 +3,6 @@
 Rows are dicts by column with parsed JSON. An import reads with a fixed number of statements, for any number of entries.
 """
 
-import zlib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -16,7 +15,6 @@ from booking_core.catalogue.transfer.changes import CatalogueRow
 from booking_core.db.engine import Tx
 from booking_core.db.statements import OWNER, Statement, as_json, rows_parameter
 from booking_core.db.tables import customers, departures, experiences, gift_cards
-from booking_core.db.unit_of_work import Update
 
 _JSON = frozenset({"languages", "tags", "price_tiers", "add_ons", "prices", "what_to_bring", "translations"})
 _SET_ON_WRITE = frozenset({"organization_id", "created_at", "updated_at"})
@@ -83,8 +81,6 @@ GIFT_CARDS = TableReader(gift_cards, "created_at")
 
 # Writing ---------------------------------------------------------------------------------------------------------
 
-_VACATE = Update("vacate", departures, sets=("starts_at",))
-
 
 def _stored(row: CatalogueRow) -> CatalogueRow:
     return {
@@ -99,14 +95,11 @@ def insert(tx: Tx, table: Table, organization_id: str, row: CatalogueRow, *, now
 
 def change(tx: Tx, table: Table, organization_id: str, row: CatalogueRow, *, now: int) -> None:
     """Update only the columns of `row`: concurrent changes of other columns are kept."""
-    columns = _stored(row) | {"organization_id": organization_id, "updated_at": now}
-    sets = tuple(sorted(columns.keys() - {"organization_id", "id"}))
-    name = f"{table.name}_{zlib.crc32(','.join(sets).encode()):08x}"  # all the columns would be too long for a name
-    tx.update(Update(name, table, sets=sets), **columns)
+    tx.update(table, organization_id=organization_id, **_stored(row), updated_at=now)
 
 
 def vacate(tx: Tx, organization_id: str, ids: Iterable[str]) -> None:
     """Move departures to distinct starts before 1970: others can then take over their starts."""
     for i, departure_id in enumerate(sorted(ids)):
-        tx.update(_VACATE, organization_id=organization_id, id=departure_id, starts_at=-1 - i)
+        tx.update(departures, organization_id=organization_id, id=departure_id, starts_at=-1 - i)
     tx.flush()  # before any start is taken: one statement would change both in any order

@@ -99,7 +99,7 @@ class _Eraser:
             return None
         for created_at, entry_id, _, data in entries:
             if (replaced := rules.timeline_data(data)) is not None:
-                self.tx.update(store.UPDATE_ENTRY, **key, created_at=created_at, id=entry_id, data=replaced)
+                self.tx.update(tables.timeline, **key, created_at=created_at, id=entry_id, data=replaced)
         for booking in bookings:
             if booking.is_to_come(self.at) and not booking.is_anonymous:
                 self._give_to_new_customer(erasure.customer_id, booking)
@@ -154,7 +154,7 @@ class _Eraser:
         for event in events:
             body = rules.event_body(event.body, replacements[event.resource_id])
             if body is not None:
-                self.tx.update(store.UPDATE_EVENT, organization_id=self.owner, sequence=event.sequence, body=body)
+                self.tx.update(tables.events, organization_id=self.owner, sequence=event.sequence, body=body)
         store.forget_excerpts(self.tx, self.owner, [delivery_id for delivery_id, _ in deliveries])
         return True
 
@@ -174,7 +174,7 @@ class _Eraser:
             return None
         for card_id, (updated_at, contacts) in replaced.items():
             key = {"organization_id": self.owner, "id": card_id}
-            self.tx.update(store.UPDATE_CARD, **key, **contacts, updated_at=max(self.at, updated_at))
+            self.tx.update(tables.gift_cards, **key, **contacts, updated_at=max(self.at, updated_at))
         notifications.anonymize(self.tx, self.owner, [f"{OutboxKind.GIFT_CARD_MAIL}:{card_id}" for card_id in replaced])
         return PageProgress(last, len(cards) + len(events))
 
@@ -198,5 +198,5 @@ class _Eraser:
             body = rules.answer_body(opened[key], replacements.get(resource_id, {}))
             if body is not None:
                 sealed = self.installation.secret_keys.seal(idempotency.SEALED_FOR, body, self.owner, key)
-                self.tx.update(store.UPDATE_ANSWER, organization_id=self.owner, key=key, body_sealed=sealed)
+                self.tx.update(tables.idempotency, organization_id=self.owner, key=key, body_sealed=sealed)
         return PageProgress(last, len(answers))

@@ -31,7 +31,6 @@ from booking_core.db.engine import Tx
 from booking_core.db.paging import Scan
 from booking_core.db.statements import OWNER, Statement, as_ids, as_json, in_rows, rows_parameter
 from booking_core.db.tables import Id, Personal
-from booking_core.db.unit_of_work import Update
 
 _CUSTOMER = bindparam("customer_id", type_=Id)
 _AT = bindparam("at", type_=BigInteger)
@@ -89,12 +88,6 @@ def forget_excerpts(tx: Tx, organization_id: str, delivery_ids: Collection[str])
 
 # Erasures --------------------------------------------------------------------------------------------------------
 
-_SAVE = Update(
-    "save_erasure",
-    tables.erasures,
-    sets=("addresses", "step", "position", "progressed_at", "finished_at"),
-    keys=("organization_id", "customer_id"),
-)
 _LOCK = Statement(
     lambda dialect: (
         select(_erasures.customer_id, _erasures.addresses, _erasures.step, _erasures.position)
@@ -143,7 +136,7 @@ def lock(tx: Tx, organization_id: str, customer_ids: Collection[str]) -> list[Er
 
 def save(tx: Tx, organization_id: str, erasure: Erasure, at: int) -> None:
     """Write the progress of an erasure."""
-    tx.update(_SAVE, organization_id=organization_id, **_state(erasure, at))
+    tx.update(tables.erasures, organization_id=organization_id, **_state(erasure, at))
 
 
 def get(tx: Tx, organization_id: str, customer_id: str) -> tuple[int, int | None] | None:
@@ -224,7 +217,6 @@ _LEGACY = Scan(
         ends_at > bindparam("ends_after", type_=BigInteger),
     )
 )
-_GIVE_BOOKING = Update("give_booking", tables.bookings, sets=("customer_id",))
 _GIVE_ENTRIES = Statement(
     update(tables.timeline)
     .where(
@@ -275,7 +267,7 @@ def legacy_bookings(
 
 def give_booking(tx: Tx, organization_id: str, booking_id: str, *, customer_id: str, new_customer_id: str) -> None:
     """Give a booking and its timeline to another customer."""
-    tx.update(_GIVE_BOOKING, organization_id=organization_id, id=booking_id, customer_id=new_customer_id)
+    tx.update(tables.bookings, organization_id=organization_id, id=booking_id, customer_id=new_customer_id)
     key = {"organization_id": organization_id, "customer_id": customer_id, "booking_id": booking_id}
     tx.run(_GIVE_ENTRIES, **key, new_customer_id=new_customer_id)
 
@@ -374,16 +366,6 @@ MAILS = Scan(
 ANSWERS = Scan(
     select(_answers.created_at, _answers.key, _answers.body_sealed).where(_answers.organization_id == OWNER), 2
 )
-
-UPDATE_ENTRY = Update(
-    "anonymize_timeline",
-    tables.timeline,
-    sets=("data",),
-    keys=("organization_id", "customer_id", "created_at", "id"),
-)
-UPDATE_EVENT = Update("anonymize_event", tables.events, sets=("body",), keys=("organization_id", "sequence"))
-UPDATE_CARD = Update("anonymize_card", tables.gift_cards, sets=(*CONTACTS, "updated_at"))
-UPDATE_ANSWER = Update("anonymize_answer", tables.idempotency, sets=("body_sealed",), keys=("organization_id", "key"))
 
 
 def _among(table: Table, is_anonymous: ColumnElement[bool]) -> Statement:

@@ -168,7 +168,7 @@ def _switch(tx: Tx, actor: Actor, gift_card_id: str, deactivated_at: int | None)
         return _shown(actor, card)
     card = store.with_status(tx, card.changed(actor.at, deactivated_at=deactivated_at), actor.at)
     tx.update(
-        store.SWITCH,
+        tables.gift_cards,
         organization_id=actor.organization.id,
         id=gift_card_id,
         deactivated_at=deactivated_at,

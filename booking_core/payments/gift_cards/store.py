@@ -188,7 +188,6 @@ def by_code(tx: Tx, organization_id: str, hashes: Iterable[str]) -> str | None:
 
 MOVE = Update("move_gift_card", gift_cards, sets=("updated_at",), adds=("balance_minor",))
 """The table's own check refuses a balance below zero, or above the face value."""
-SWITCH = Update("switch_gift_card", gift_cards, sets=("deactivated_at", "updated_at"))
 
 # The ledger ------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ from booking_core.base.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Query, Row, Tx
 from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
-from booking_core.db.unit_of_work import Update as RowUpdate
 from booking_core.models.events import EventType
 from booking_core.models.limits import API_VERSION
 
@@ -149,12 +148,6 @@ _TRY_SEQUENCES_OF = Statement(
     .where(tables.counters.c.organization_id == bindparam("organization_id"))
     .with_for_update(key_share=True, skip_locked=True)
 )
-_ADVANCE = RowUpdate(
-    "advance",
-    tables.counters,
-    sets=("last_booking_number", "last_event_sequence"),
-    keys=("organization_id",),
-)
 
 
 def sequences_query(organization_id: str) -> Query[Sequences | None]:
@@ -173,7 +166,7 @@ def sequences_query(organization_id: str) -> Query[Sequences | None]:
 def advance(tx: Tx, organization_id: str, locked: Sequences, booking_numbers: int, events: int) -> None:
     """Collect the reservation of so many numbers after the numbers of locked sequences."""
     tx.update(
-        _ADVANCE,
+        tables.counters,
         organization_id=organization_id,
         last_booking_number=locked.last_booking_number + booking_numbers,
         last_event_sequence=locked.last_event_sequence + events,

@@ -22,7 +22,7 @@ from booking_core.db.statements import Compiled, Statement
 from booking_core.db.unit_of_work import Update
 from booking_core.due_work.rows import NIL_ID
 
-BUMP = Update("bump", tables.counters, adds=("last_booking_number",), keys=("organization_id",))
+BUMP = Update("bump", tables.counters, adds=("last_booking_number",))
 
 
 LAST = Statement(

@@ -18,8 +18,8 @@ from booking_core.db.unit_of_work import Update, as_one_statement
 from booking_core.records import idempotency
 from booking_core.records.idempotency import Answer, Once
 
-BUMP = Update("bump", tables.counters, adds=("last_booking_number",), keys=("organization_id",))
-BUMP_EVENTS = Update("bump_events", tables.counters, adds=("last_event_sequence",), keys=("organization_id",))
+BUMP = Update("bump", tables.counters, adds=("last_booking_number",))
+BUMP_EVENTS = Update("bump_events", tables.counters, adds=("last_event_sequence",))
 _ENTRIES = Statement(
     select(tables.timeline.c.kind).where(tables.timeline.c.organization_id == bindparam("o")).order_by("kind")
 )

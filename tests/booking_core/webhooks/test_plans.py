@@ -19,12 +19,13 @@ from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement, as_json
-from booking_core.db.unit_of_work import Update, as_one_statement, as_row_statement
+from booking_core.db.unit_of_work import as_one_statement, as_row_statement, update_of
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import DeliveryStatus, RecoverableStatus
 from booking_core.records.events.publish import _LOCK_SEQUENCES
 from booking_core.webhooks import claiming, filling, following, log, queue, recovering, store, upkeep
 from booking_core.webhooks.recovering import Recovery
+from booking_core.webhooks.rules import DeliveryState
 
 ORGANIZATIONS, DUE, SUCCEEDED, MUCH = 1_200, 3, 10, 8_000
 SERVED, WAITING, BEHIND = 1_000_000, 3, 40
@@ -188,12 +189,18 @@ def test_no_statement_of_deliveries_reads_a_whole_table(crowd: Hooks) -> None:
         check(tx, _LOCK_SEQUENCES, wanted=as_json([numbers]))
 
 
-WRITTEN = [claiming.LEASE, claiming.SERVED, filling.MOVE, queue.SETTLE, queue.RESULT, queue.HEALTH]
+WRITTEN = {
+    "deliveries": (tables.deliveries, DeliveryState._fields),
+    "attempts": (tables.attempts, ("duration_ms",)),
+    "webhook_endpoints": (tables.webhook_endpoints, ("consecutive_failures",)),
+    "webhook_cursors": (tables.webhook_cursors, ("served_sequence",)),
+}
 
 
 @pytest.mark.exhaustive(but="postgresql")
-@pytest.mark.parametrize("change", WRITTEN, ids=lambda change: change.name)
-def test_what_is_written_is_found_by_its_key(crowd: Hooks, change: Update) -> None:
+@pytest.mark.parametrize("written", WRITTEN)
+def test_what_is_written_is_found_by_its_key(crowd: Hooks, written: str) -> None:
+    change = update_of(*WRITTEN[written])
     row = dict.fromkeys(change.columns) | dict.fromkeys(change.keys, crowd.world.org)
     with crowd.database.writing() as tx:
         if crowd.database.is_sqlite:
@@ -301,7 +308,8 @@ def test_settled_deliveries_are_written_by_their_keys(crowd: Hooks) -> None:
 
     def settle(tx: Tx) -> None:
         for row in rows:
-            tx.update(queue.SETTLE, **{name: row[name] for name in queue.SETTLE.columns})
+            key = {name: row[name] for name in ("organization_id", "id")}
+            tx.update(tables.deliveries, **key, **{name: row[name] for name in DeliveryState._fields})
 
     (plan,) = explained(crowd, settle)
     assert plan.cost < 2_000, str(plan)

@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, select, update
 
 from booking_core.base import gift_codes, tokens
 from booking_core.base.context import Caller, CallerKey, Installation, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.db.statements import Statement
-from booking_core.db.unit_of_work import Update
+from booking_core.db.statements import ROW_ID, Statement
 from booking_core.models.scopes import Scope
 from booking_core.upkeep import doctor
 
@@ -94,10 +93,10 @@ class World:
 
     def change(self, table: Any, row_id: str, **values: Any) -> None:
         """Change one row, or the organization itself."""
-        keys = ("id",) if table is tables.organizations else ("organization_id", "id")
-        row = {"id": row_id, **values} if len(keys) == 1 else {"organization_id": self.org, "id": row_id, **values}
+        columns = {name: bindparam(f"new_{name}", type_=table.c[name].type) for name in values}
+        change = Statement(update(table).where(table.c.id == ROW_ID).values(columns))
         with self.database.writing() as tx:
-            tx.update(Update(f"change_{table.name}", table, sets=tuple(values), keys=keys), **row)
+            tx.run(change, id=row_id, **{f"new_{name}": value for name, value in values.items()})
 
     def examine(self) -> list[doctor.Finding]:
         """Return the doctor's findings in this organization."""
