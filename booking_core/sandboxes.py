@@ -20,7 +20,7 @@ from booking_core.base.errors import Unprocessable
 from booking_core.db import sql_files, tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import JsonPage, PageRequest, envelope
-from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement, now_us
+from booking_core.db.statements import LIMIT, NOW, OWNER, ROW_ID, Statement
 from booking_core.db.tables import Id
 from booking_core.due_work.rows import DueWork
 from booking_core.models.limits import SANDBOX_CLOCK_AHEAD_S_MAX, SANDBOX_DUE_MAX
@@ -128,11 +128,7 @@ _LOCK = Statement(
 _TOTAL = select(
     func.coalesce(func.sum(tables.organizations.c.clock_offset), literal_column("0"), type_=BigInteger)
 ).where(tables.organizations.c.clock_offset.is_not(None))
-_CLOCKS = Statement(
-    lambda dialect: select(
-        now_us(dialect), select(tables.retention_clock.c.at).scalar_subquery(), _TOTAL.scalar_subquery()
-    )
-)
+_CLOCKS = Statement(select(NOW, select(tables.retention_clock.c.at).scalar_subquery(), _TOTAL.scalar_subquery()))
 
 
 class Clocks(NamedTuple):

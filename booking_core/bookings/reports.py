@@ -10,7 +10,6 @@ from datetime import date, timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import BigInteger, Text, cast, func, select
-from sqlalchemy.engine import Dialect
 
 from booking_core.base.context import Actor
 from booking_core.catalogue import departures
@@ -49,35 +48,33 @@ class _Occupancy(NamedTuple):
     seats_total: int
 
 
-def _sales(dialect: Dialect) -> Any:
-    """Return the statement that reads the bookings of each day by the index of their creation."""
-    d, b = rows_parameter(dialect, "days", _DAYS).c, tables.bookings.c
-    by = (d.day, b.experience_id, b.currency, b.status, b.cancel_reason)
-    amount = cast(func.sum(b.total_minor + b.gift_card_minor), BigInteger)
-    return (
-        select(*by, func.count(), func.sum(b.seats), amount)
-        .where(b.organization_id == OWNER, b.created_at >= d.starts_at, b.created_at < d.ends_at)
-        .group_by(*by)
+_day, _booking, _departure = rows_parameter("days", _DAYS).c, tables.bookings.c, tables.departures.c
+_kind = (_day.day, _booking.experience_id, _booking.currency, _booking.status, _booking.cancel_reason)
+_amount = cast(func.sum(_booking.total_minor + _booking.gift_card_minor), BigInteger)
+_SALES = Statement(
+    select(*_kind, func.count(), func.sum(_booking.seats), _amount)
+    .where(
+        _booking.organization_id == OWNER,
+        _booking.created_at >= _day.starts_at,
+        _booking.created_at < _day.ends_at,
     )
-
-
-def _occupancy(dialect: Dialect) -> Any:
-    """Return the statement that reads the departures of each day by the index of their start."""
-    d, p = rows_parameter(dialect, "days", _DAYS).c, tables.departures.c
-    by = (d.day, p.experience_id)
-    return (
-        select(*by, func.count(), func.sum(p.seats_taken), func.sum(p.seats_total))
-        .where(
-            p.organization_id == OWNER,
-            p.starts_at >= d.starts_at,
-            p.starts_at < d.ends_at,
-            p.status != "cancelled",
-        )
-        .group_by(*by)
+    .group_by(*_kind)
+)
+"""The bookings of each day, read by the index of their creation."""
+_OCCUPANCY = Statement(
+    select(
+        *(_day.day, _departure.experience_id),
+        *(func.count(), func.sum(_departure.seats_taken), func.sum(_departure.seats_total)),
     )
-
-
-_SALES, _OCCUPANCY = Statement(_sales), Statement(_occupancy)
+    .where(
+        _departure.organization_id == OWNER,
+        _departure.starts_at >= _day.starts_at,
+        _departure.starts_at < _day.ends_at,
+        _departure.status != "cancelled",
+    )
+    .group_by(_day.day, _departure.experience_id)
+)
+"""The departures of each day, read by the index of their start."""
 _EXPERIENCES = Statement(
     select(tables.experiences.c.id, tables.experiences.c.slug, tables.experiences.c.title).where(
         tables.experiences.c.organization_id == OWNER

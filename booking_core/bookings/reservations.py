@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import orjson
 from sqlalchemy import and_, literal_column, null, select, union_all
-from sqlalchemy.engine import Dialect
 
 from booking_core.base.context import Actor
 from booking_core.base.errors import Conflict, IdempotencyInProgress, IdempotencyKeyReused
@@ -168,24 +167,16 @@ _RESERVATION_OR_BOOKING = Statement(union_all(_ONE, _BOOKING.where(_IS_BOOKING))
 _LOCK = Statement(_ONE.with_for_update(key_share=True))
 
 
-def _of_bookings(dialect: Dialect) -> Any:
-    columns = [bookings.c[name] for name in ("id", *Instants._fields)]
-    of_booking = and_(
-        reservations.c.organization_id == bookings.c.organization_id, reservations.c.booking_id == bookings.c.id
-    )
-    return (
-        select(*columns, *_COLUMNS)
-        .join_from(bookings, reservations, of_booking, isouter=True)
-        .where(bookings.c.organization_id == OWNER, in_rows(dialect, bookings.c.id, "wanted", "id"))
-    )
-
-
-_OF_BOOKINGS = Statement(_of_bookings)
+_OF_BOOKINGS = Statement(
+    select(*(bookings.c[name] for name in ("id", *Instants._fields)), *_COLUMNS)
+    .join_from(bookings, reservations, isouter=True)
+    .where(bookings.c.organization_id == OWNER, in_rows(bookings.c.id, "wanted", "id"))
+)
 
 # Not booked ----------------------------------------------------------------------------------------------------------
 
 _IS_UNBOOKED = reservations.c.booking_id.is_(None)
-UNBOOKED = DueRows(reservations, reservations.c.created_at, reservations.c.id, lambda _: (_IS_UNBOOKED,))
+UNBOOKED = DueRows(reservations, reservations.c.created_at, reservations.c.id, (_IS_UNBOOKED,))
 """The reservations that were not booked, due at their creation: a purge looks for earlier ones."""
 _PURGE = purge_before(reservations, reservations.c.created_at, reservations.c.organization_id == OWNER, _IS_UNBOOKED)
 

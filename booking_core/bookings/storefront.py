@@ -213,9 +213,7 @@ def _found(hold: HoldRow | None) -> HoldRow:
 
 # Statements ----------------------------------------------------------------------------------------------------------
 
-OLD_HOLDS = DueRows(
-    tables.holds, tables.holds.c.created_at, tables.holds.c.id, lambda _: (), ahead=-HOLD_S_MAX * SECOND
-)
+OLD_HOLDS = DueRows(tables.holds, tables.holds.c.created_at, tables.holds.c.id, ahead=-HOLD_S_MAX * SECOND)
 """The holds, due when a hold of the longest duration would have expired: a purge looks for an earlier instant."""
 _PURGE = purge_before(
     tables.holds,

@@ -5,25 +5,23 @@ the capacity rule.
 """
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
 from sqlalchemy import BigInteger, bindparam, func, select
-from sqlalchemy.engine import Dialect
 
 from booking_core.base.clock import Zone
 from booking_core.base.errors import Conflict, NotFound
 from booking_core.catalogue.departures import SEATS_HELD, hold_is_live
 from booking_core.db.engine import Query, Row, Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, as_json, in_rows
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, as_json, has_key, in_rows
 from booking_core.db.tables import Id, holds
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.holds import HoldStatus
 from booking_core.models.limits import HOLD_S_MAX
 from booking_core.models.money import totals_json
 from booking_core.models.reasons import ErrorReason
-from booking_core.records.idempotency import select_held
+from booking_core.records.idempotency import LOCKED_KEYS
 
 HoldKey = tuple[str, str]
 """The ids of organization and hold."""
@@ -158,19 +156,14 @@ def take_over(tx: Tx, organization_id: str, hold_id: str, booking_id: str, *, at
 # The holds that a batch of bookings takes over -------------------------------------------------------------------
 
 
-def _locks(dialect: Dialect, *, skip_locked: bool) -> Any:
-    """Lock the holds of the requests whose idempotency key this transaction has locked, as their departures are."""
-    keys = select_held(dialect)
-    return (
-        select(holds.c.organization_id, *_COLUMNS)
-        .where(holds.c.organization_id == keys.c.organization_id, holds.c.id == keys.c.id)
-        .order_by(holds.c.organization_id, holds.c.id)
-        .with_for_update(key_share=True, of=holds, skip_locked=skip_locked)
-    )
-
-
-_LOCK_MANY = Statement(partial(_locks, skip_locked=False))
-_TRY_LOCK_MANY = Statement(partial(_locks, skip_locked=True))
+_OF_LOCKED_KEYS = (
+    select(holds.c.organization_id, *_COLUMNS)
+    .where(has_key(holds, LOCKED_KEYS))
+    .order_by(holds.c.organization_id, holds.c.id)
+)
+"""The holds of the requests whose idempotency key this transaction has locked, as their departures are."""
+_LOCK_MANY = Statement(_OF_LOCKED_KEYS.with_for_update(key_share=True, of=holds))
+_TRY_LOCK_MANY = Statement(_OF_LOCKED_KEYS.with_for_update(key_share=True, of=holds, skip_locked=True))
 
 
 def locks_query(keys: Iterable[tuple[HoldKey, str]], *, blocking: bool) -> Query[dict[HoldKey, HoldRow]]:
@@ -187,16 +180,14 @@ def _by_key(rows: Iterable[Row]) -> dict[HoldKey, HoldRow]:
     return {(str(row[0]), str(row[1])): HoldRow._make(row[1:]) for row in rows}
 
 
-def _by_others(dialect: Dialect) -> Any:
-    return select(SEATS_HELD).where(
+_BY_OTHERS = Statement(
+    select(SEATS_HELD).where(
         holds.c.organization_id == OWNER,
         holds.c.departure_id == bindparam("departure_id", type_=Id),
         hold_is_live(_AT),
-        ~in_rows(dialect, holds.c.id, "own", "id"),
+        ~in_rows(holds.c.id, "own", "id"),
     )
-
-
-_BY_OTHERS = Statement(_by_others)
+)
 
 
 def seats_held_by_others(tx: Tx, organization_id: str, departure_id: str, *, own_ids: Iterable[str], at: int) -> int:

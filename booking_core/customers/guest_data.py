@@ -4,12 +4,11 @@ It is read for one guest at a time, and also along conditions that no index serv
 booking. Keys, hashes, sealed texts and the columns of leases are left out: they are not about the guest.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 from sqlalchemy import Column, ColumnElement, Table, Text, and_, bindparam, func, or_, select
-from sqlalchemy.engine import Dialect
 
 from booking_core import customers
 from booking_core.base.clock import Zone
@@ -30,37 +29,34 @@ _HIDDEN = frozenset(
 _JSON = frozenset({"tags", "guests", "add_ons", "metadata", "body", "data", "details"})
 _EMAIL = bindparam("email", type_=Text)
 
-Condition = Callable[[Dialect], ColumnElement[bool]]
+_CUSTOMER = bindparam("customer_id", type_=Id)
 
 
-def _among(column: ColumnElement[Any]) -> Condition:
+def _among(column: ColumnElement[Any]) -> ColumnElement[bool]:
     """Return the condition that the column has one of the ids of the parameter `wanted`."""
-    return lambda dialect: in_rows(dialect, column, "wanted", "id")
+    return in_rows(column, "wanted", "id")
 
 
-def _has_address(*columns: ColumnElement[Any]) -> Condition:
+def _has_address(*columns: ColumnElement[Any]) -> ColumnElement[bool]:
     """Return the condition that a column has the guest's address, in any case."""
-    return lambda _: or_(*(func.lower(column) == func.lower(_EMAIL) for column in columns))
+    return or_(*(func.lower(column) == func.lower(_EMAIL) for column in columns))
 
 
-_bookings = tables.bookings.c
-_OWN_BOOKINGS: Condition = lambda dialect: or_(  # noqa: E731
-    _bookings.customer_id == bindparam("customer_id", type_=Id),
-    and_(_bookings.customer_id.is_(None), _has_address(_bookings.guest_email)(dialect)),  # a legacy row
+_bookings, _cards, _mails = tables.bookings.c, tables.gift_cards.c, tables.mails.c
+_OWN_BOOKINGS = or_(
+    _bookings.customer_id == _CUSTOMER,
+    and_(_bookings.customer_id.is_(None), _has_address(_bookings.guest_email)),  # a legacy row
 )
-_cards = tables.gift_cards.c
-
-_mails = tables.mails.c
-_OWN_MAILS: Condition = lambda dialect: or_(  # noqa: E731
-    _among(_mails.booking_id)(dialect),
-    and_(_mails.kind == OutboxKind.GIFT_CARD_MAIL.value, _has_address(_mails.recipient)(dialect)),
+_OWN_MAILS = or_(
+    _among(_mails.booking_id),
+    and_(_mails.kind == OutboxKind.GIFT_CARD_MAIL.value, _has_address(_mails.recipient)),
 )
 
 _OF_BOOKINGS = ("payments", "payment_records", "refunds", "payment_intents", "gift_card_entries", "reservations")
-_PARTS: dict[str, tuple[Table, Condition]] = {
+_PARTS: dict[str, tuple[Table, ColumnElement[bool]]] = {
     "bookings": (tables.bookings, _OWN_BOOKINGS),
     "gift_cards": (tables.gift_cards, _has_address(_cards.purchaser_email, _cards.recipient_email)),
-    "timeline": (tables.timeline, lambda _: tables.timeline.c.customer_id == bindparam("customer_id", type_=Id)),
+    "timeline": (tables.timeline, tables.timeline.c.customer_id == _CUSTOMER),
     **{
         name: (table, _among(table.c.booking_id))
         for name, table in tables.metadata.tables.items()
@@ -78,12 +74,12 @@ def _columns(table: Table) -> list[Column[Any]]:
     return [column for column in table.c if column.name not in _HIDDEN]
 
 
-def _statement(table: Table, condition: Condition) -> Statement:
+def _statement(table: Table, condition: ColumnElement[bool]) -> Statement:
     """Return the statement that selects the rows of a part in the order of their creation."""
     owner = table.c.organization_id == OWNER
     order = table.c.started_at if "started_at" in table.c else table.c.created_at
     last = table.c.id if "id" in table.c else table.c.booking_id
-    return Statement(lambda dialect: select(*_columns(table)).where(owner, condition(dialect)).order_by(order, last))
+    return Statement(select(*_columns(table)).where(owner, condition).order_by(order, last))
 
 
 _STATEMENTS = {name: _statement(*part) for name, part in _PARTS.items()}

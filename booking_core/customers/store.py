@@ -23,12 +23,10 @@ _LOCK = Statement(
     .with_for_update(key_share=True)
 )
 _LOCK_NAMED = Statement(
-    lambda dialect: (
-        _CUSTOMERS.add_columns(customers.c.updated_at)
-        .where(customers.c.anonymized_at.is_(None), in_rows(dialect, customers.c.id, "wanted", "id"))
-        .order_by(customers.c.id)
-        .with_for_update()
-    )
+    _CUSTOMERS.add_columns(customers.c.updated_at)
+    .where(customers.c.anonymized_at.is_(None), in_rows(customers.c.id, "wanted", "id"))
+    .order_by(customers.c.id)
+    .with_for_update()
 )
 _GET_BY_EMAIL = Statement(_CUSTOMERS.where(_BY_EMAIL))
 

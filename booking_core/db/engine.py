@@ -27,7 +27,7 @@ from booking_core.db import unit_of_work
 from booking_core.db.driver import Connection, Driver, PipelineStep
 from booking_core.db.pool import Pool
 from booking_core.db.sqlite import SqliteConnection, SqliteDriver
-from booking_core.db.statements import Compiled, Row, Statement, as_json, now_us
+from booking_core.db.statements import NOW, Compiled, Row, Statement, as_json
 from booking_core.db.unit_of_work import InsertFromSelect, Mark, UnitOfWork, Update
 
 __all__ = ["Database", "Pool", "Query", "Readers", "Row", "Tx"]
@@ -44,7 +44,7 @@ OUTCOME_TIMEOUT_S = 5.0
 """Seconds to wait for the outcome of a transaction whose connection was lost and that the server still runs."""
 _OUTCOME_POLL_S = 0.1
 
-_NOW = Statement(lambda dialect: select(now_us(dialect)))
+_NOW = Statement(select(NOW))
 _TRANSACTION_ID = Statement(text("SELECT CAST(pg_current_xact_id() AS text)"))
 _LIMIT_LOCK_WAITS = Statement(text("SELECT set_config('lock_timeout', :timeout_ms, true)"))
 _OUTCOME = Statement(text("SELECT pg_xact_status(CAST(:transaction_id AS xid8))"))

@@ -246,23 +246,16 @@ class Scan:
     """A query whose rows are all read in pages, in the order of its first columns.
 
     Args:
-        query: the query; or a function of the dialect, where the dialects differ.
         key: the number of columns that say the order, and the position of a row.
     """
 
-    def __init__(self, query: Select[Any] | Callable[[Dialect], Select[Any]], key: int = 1) -> None:
-        self._query = query
+    def __init__(self, query: Select[Any], key: int = 1) -> None:
         self._key = key
-        self._first = Statement(lambda dialect: self._page(dialect, is_first=True))
-        self._next = Statement(lambda dialect: self._page(dialect, is_first=False))
-
-    def _page(self, dialect: Dialect, *, is_first: bool) -> Select[Any]:
-        query = self._query if isinstance(self._query, Select) else self._query(dialect)
-        key = list(query.selected_columns)[: self._key]
-        after = [bindparam(f"after_{number}", type_=column.type) for number, column in enumerate(key)]
-        if not is_first:
-            query = query.where(tuple_(*key) > tuple_(*after) if len(key) > 1 else key[0] > after[0])
-        return query.order_by(*key).limit(LIMIT)
+        columns = list(query.selected_columns)[:key]
+        after = [bindparam(f"after_{number}", type_=column.type) for number, column in enumerate(columns)]
+        follows = tuple_(*columns) > tuple_(*after) if key > 1 else columns[0] > after[0]
+        ordered = query.order_by(*columns).limit(LIMIT)
+        self._first, self._next = Statement(ordered), Statement(ordered.where(follows))
 
     def page(
         self, tx: Tx, after: Sequence[Any], limit: int, **parameters: Any

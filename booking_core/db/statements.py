@@ -12,12 +12,15 @@ import orjson
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     ColumnElement,
     FromClause,
     Integer,
     Select,
     Table,
+    TableClause,
     Text,
+    and_,
     any_,
     bindparam,
     cast,
@@ -26,13 +29,16 @@ from sqlalchemy import (
     func,
     literal_column,
     select,
+    true,
     tuple_,
 )
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine import Dialect
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import ClauseElement
+from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.type_api import TypeEngine
 
 from booking_core.db.tables import Id
@@ -63,6 +69,7 @@ LIMIT = bindparam("limit", type_=Integer)
 
 Row = tuple[Any, ...]
 Build = Callable[[Dialect], ClauseElement]
+Types = Mapping[str, TypeEngine[Any] | type[TypeEngine[Any]]]
 
 
 class Statement:
@@ -103,26 +110,55 @@ class Compiled(NamedTuple):
     """It inserts, updates or deletes rows."""
 
 
-def rows_parameter(
-    dialect: Dialect, name: str, columns: Mapping[str, TypeEngine[Any] | type[TypeEngine[Any]]]
-) -> FromClause:
+class _DialectRows(TableClause):
+    """A FROM clause that the dialects write differently, with the same name and columns."""
+
+    def __init__(self, name: str, columns: Types, build: Callable[[Dialect], FromClause]) -> None:
+        super().__init__(name, *(column(key, kind) for key, kind in columns.items()))
+        self.build = build
+
+
+class _DialectExpression(ColumnElement[Any]):
+    """An expression that the dialects write differently."""
+
+    def __init__(self, kind: TypeEngine[Any], build: Callable[[Dialect], ColumnElement[Any]]) -> None:
+        self.type, self.build = kind, build
+
+    def self_group(self, against: Any = None) -> "_DialectExpression":
+        """Return the expression itself: SQLAlchemy would compare a condition with 1 on SQLite, which uses no index."""
+        return self
+
+
+@compiles(_DialectRows)
+@compiles(_DialectExpression)
+def _compile(element: _DialectRows | _DialectExpression, compiler: SQLCompiler, **options: Any) -> str:
+    return compiler.process(element.build(compiler.dialect), **options)
+
+
+def rows_parameter(name: str, columns: Types) -> FromClause:
     """Return the rows parameter of that name as a FROM clause, to join tables with: one JSON text (see `as_json`).
 
     PostgreSQL estimates a hundred rows for a function, and would rather read a whole table than look up so many rows.
     Under a limit with an unknown value it estimates a tenth of them; the limit given here is never reached. A random
     part makes it unknown: for a scalar subquery, which would too, Citus can distribute no statement that writes.
     """
-    source = rows_from_json(dialect, name, columns)
-    if dialect.name != "postgresql":
-        return source
-    many = cast(func.length(cast(bindparam(name, type_=Text), Text)) + func.random(), BigInteger)
-    return select(*source.c).limit(many).subquery(name)
+
+    def build(dialect: Dialect) -> FromClause:
+        source = _rows_from_json(dialect, name, columns)
+        if dialect.name != "postgresql":
+            return source
+        many = cast(func.length(cast(bindparam(name, type_=Text), Text)) + func.random(), BigInteger)
+        return select(*source.c).limit(many).subquery(name)
+
+    return _DialectRows(name, columns, build)
 
 
-def rows_from_json(
-    dialect: Dialect, name: str, columns: Mapping[str, TypeEngine[Any] | type[TypeEngine[Any]]]
-) -> FromClause:
+def rows_from_json(name: str, columns: Types) -> FromClause:
     """Return the rows parameter of that name as a FROM clause, for statements that look no rows up by it."""
+    return _DialectRows(name, columns, lambda dialect: _rows_from_json(dialect, name, columns))
+
+
+def _rows_from_json(dialect: Dialect, name: str, columns: Types) -> FromClause:
     if dialect.name == "postgresql":
         source = func.json_to_recordset(cast(bindparam(name, type_=Text), JSON))
         typed = [column(key, kind) for key, kind in columns.items()]
@@ -135,23 +171,45 @@ def rows_from_json(
     return select(*picked).subquery(name)
 
 
-def in_rows(dialect: Dialect, target: ColumnElement[Any], name: str, key: str) -> ColumnElement[bool]:
+def in_rows(target: ColumnElement[Any], name: str, key: str) -> ColumnElement[bool]:
     """Return the condition that the column has one of the values of a rows parameter, looked up in its index."""
-    values = select(rows_from_json(dialect, name, {key: target.type}).c[key])
-    if dialect.name == "postgresql":
+    values = select(rows_from_json(name, {key: target.type}).c[key])
+
+    def build(dialect: Dialect) -> ColumnElement[bool]:
+        if dialect.name != "postgresql":
+            return target.in_(values)
         array: ColumnElement[bool] = target == any_(func.array(values.scalar_subquery()))
         return array
-    return target.in_(values)
+
+    return _DialectExpression(Boolean(), build)
 
 
-def materialized(dialect: Dialect, selected: Select[Any]) -> Select[Any]:
-    """Return the selected keys for `in_`, evaluated once.
+def on_postgresql(condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return the condition on PostgreSQL, and true on SQLite: a lock, which its one writer does not need."""
+    return _DialectExpression(Boolean(), lambda dialect: condition if dialect.name == "postgresql" else true())
+
+
+def has_key(table: Table, rows: FromClause, **names: str) -> ColumnElement[bool]:
+    """Return the condition that a row of the table has the primary key of one of the rows, for a join.
+
+    Args:
+        names: the columns of the rows that are named otherwise than those of the key.
+    """
+    return and_(*(column == rows.c[names.get(column.name, column.name)] for column in table.primary_key))
+
+
+def in_selected(key: ColumnElement[Any], selected: Select[Any]) -> ColumnElement[bool]:
+    """Return the condition that the key is one of the selected ones, which are evaluated once.
 
     A subquery with LIMIT and SKIP LOCKED returns other rows each time it is evaluated, and PostgreSQL may evaluate it
     again for each row that is compared with it; a CTE is evaluated once. SQLite evaluates both once, and with a CTE
     would no longer count the deleted rows.
     """
-    return selected if dialect.name == "sqlite" else select(selected.cte("selected"))
+
+    def build(dialect: Dialect) -> ColumnElement[bool]:
+        return key.in_(selected if dialect.name == "sqlite" else select(selected.cte("selected")))
+
+    return _DialectExpression(Boolean(), build)
 
 
 def rows_before(table: Table, at: ColumnElement[int], *conditions: ColumnElement[bool]) -> Select[Any]:
@@ -170,8 +228,7 @@ def rows_before(table: Table, at: ColumnElement[int], *conditions: ColumnElement
 
 def purge_before(table: Table, at: ColumnElement[int], *conditions: ColumnElement[bool]) -> Statement:
     """Return the statement that deletes the rows of `rows_before`."""
-    old, key = rows_before(table, at, *conditions), tuple_(*table.primary_key)
-    return Statement(lambda dialect: delete(table).where(key.in_(materialized(dialect, old))))
+    return Statement(delete(table).where(in_selected(tuple_(*table.primary_key), rows_before(table, at, *conditions))))
 
 
 def as_json(rows: Iterable[Mapping[str, object]]) -> str:
@@ -184,11 +241,14 @@ def as_ids(ids: Iterable[str]) -> str:
     return as_json({"id": row_id} for row_id in ids)
 
 
-def now_us(dialect: Dialect) -> ColumnElement[int]:
-    """Return the present instant in microseconds: the parameter `now`, or on PostgreSQL, when that is null, the
-    database's clock, which all processes share."""
+def _now(dialect: Dialect) -> ColumnElement[int]:
     parameter = cast(bindparam("now", type_=BigInteger), BigInteger)
     if dialect.name != "postgresql":
         return parameter
     clock = cast(func.extract("epoch", func.clock_timestamp()) * literal_column("1000000"), BigInteger)
     return func.coalesce(parameter, clock, type_=BigInteger)
+
+
+NOW: ColumnElement[int] = _DialectExpression(BigInteger(), _now)
+"""The present instant in microseconds: the parameter `now`, or on PostgreSQL, when that is null, the database's clock,
+which all processes share."""

@@ -68,7 +68,7 @@ class Update:
         """Return the statement: joined with the rows parameter on PostgreSQL, one row at a time on SQLite."""
         table = self.table
         if dialect.name == "postgresql":
-            source: Any = rows_parameter(dialect, self.name, {key: table.c[key].type for key in self.columns}).c
+            source: Any = rows_parameter(self.name, {key: table.c[key].type for key in self.columns}).c
         else:
             source = {key: bindparam(f"_{key}", type_=table.c[key].type) for key in self.columns}
         changed = {key: source[key] for key in self.sets} | {key: table.c[key] + source[key] for key in self.adds}
@@ -90,8 +90,8 @@ class InsertFromSelect:
     delete."""
 
     name: str
-    build: Callable[[Dialect, str], dml.Insert | dml.Update | dml.Delete]
-    """Makes the statement from the dialect and the name of its rows parameter."""
+    build: Callable[[str], dml.Insert | dml.Update | dml.Delete]
+    """Makes the statement from the name of its rows parameter."""
 
 
 WriteTarget = Table | Update | InsertFromSelect
@@ -170,10 +170,10 @@ def _long_columns(target: WriteTarget) -> tuple[str, ...]:
     return tuple(column.name for column in target.c if column.info.get("long")) if isinstance(target, Table) else ()
 
 
-def _insert_rows(dialect: Dialect, table: Table, columns: tuple[str, ...]) -> dml.Insert:
+def _insert_rows(table: Table, columns: tuple[str, ...]) -> dml.Insert:
     long = _long_columns(table)
     kinds: dict[str, Any] = {key: table.c[key].type for key in columns if key not in long}
-    source = rows_from_json(dialect, table.name, kinds | {_AT: Integer} if long else kinds).c
+    source = rows_from_json(table.name, kinds | {_AT: Integer} if long else kinds).c
     arrays: dict[str, Any] = {key: Grouping(cast(bindparam(f"{table.name}_{key}"), ARRAY(Text))) for key in long}
     values = (arrays[key][source[_AT]] if key in arrays else source[key] for key in columns)
     return insert(table).from_select(list(columns), select(*values))
@@ -229,11 +229,11 @@ def as_one_statement(shape: Shape) -> Statement:
     parts: list[Any] = []
     for target, columns in _referenced_first(shape):
         if isinstance(target, Table):
-            parts.append(_insert_rows(POSTGRESQL, target, columns))
+            parts.append(_insert_rows(target, columns))
         elif isinstance(target, Update):
             parts.append(target.on(POSTGRESQL))
         else:
-            parts.append(target.build(POSTGRESQL, target.name))
+            parts.append(target.build(target.name))
     return Statement(select(literal_column("1")).add_cte(*(part.cte(f"w{i}") for i, part in enumerate(parts))))
 
 
@@ -248,4 +248,4 @@ def as_row_statement(target: Table | Update, columns: tuple[str, ...]) -> Statem
 @lru_cache(maxsize=512)
 def as_rows_statement(target: InsertFromSelect) -> Statement:
     """Return the statement that derives the rows of one target alone."""
-    return Statement(lambda dialect: target.build(dialect, target.name))
+    return Statement(target.build(target.name))

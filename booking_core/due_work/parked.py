@@ -6,14 +6,13 @@ restart. An organization as a whole is parked under its own id.
 """
 
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Text, bindparam, delete, func, select
-from sqlalchemy.engine import Dialect
 
 from booking_core.base.clock import HOUR, MINUTE
 from booking_core.db.engine import Tx
-from booking_core.db.statements import OWNER, Statement, as_ids, in_rows, now_us, purge_before
+from booking_core.db.statements import NOW, OWNER, Statement, as_ids, in_rows, purge_before
 from booking_core.db.tables import parked_work
 
 FIRST_DELAY = MINUTE
@@ -34,18 +33,14 @@ class ParkedRow(NamedTuple):
     """Its next attempt is in the future."""
 
 
-def _find(dialect: Dialect) -> Any:
-    return select(
+_FIND = Statement(
+    select(
         parked_work.c.subject_id,
         parked_work.c.failures,
-        parked_work.c.retry_at > select(now_us(dialect)).scalar_subquery(),
-    ).where(*_OF_JOB, in_rows(dialect, parked_work.c.subject_id, "wanted", "id"))
-
-
-_FIND = Statement(_find)
-_REMOVE = Statement(
-    lambda dialect: delete(parked_work).where(*_OF_JOB, in_rows(dialect, parked_work.c.subject_id, "wanted", "id"))
+        parked_work.c.retry_at > select(NOW).scalar_subquery(),
+    ).where(*_OF_JOB, in_rows(parked_work.c.subject_id, "wanted", "id"))
 )
+_REMOVE = Statement(delete(parked_work).where(*_OF_JOB, in_rows(parked_work.c.subject_id, "wanted", "id")))
 
 
 def find(tx: Tx, job: str, organization_id: str, subject_ids: Collection[str]) -> dict[str, ParkedRow]:

@@ -26,10 +26,9 @@ from sqlalchemy import (
     select,
     tuple_,
 )
-from sqlalchemy.engine import Dialect
 
 from booking_core.db.engine import Tx
-from booking_core.db.statements import LIMIT, OWNER, Statement, now_us
+from booking_core.db.statements import LIMIT, NOW, OWNER, Statement
 from booking_core.db.tables import Id, organizations
 
 NIL_ID = "00000000-0000-0000-0000-000000000000"
@@ -39,8 +38,6 @@ _ONE: ColumnElement[int] = literal_column("1", type_=Integer)
 _UNTIL = cast(bindparam("until", type_=BigInteger), BigInteger)
 
 T = TypeVar("T")
-Conditions = Callable[[Dialect], Sequence[ColumnElement[bool]]]
-"""Returns the conditions of a partial index, written as in the index: else the planner would not use it."""
 
 
 class Owner(NamedTuple):
@@ -113,6 +110,7 @@ class DueRows:
 
     Args:
         at: the column with the instant; the index is (organization_id, at, key).
+        conditions: those of the index, written as in the index: else the planner would not use it.
         ahead: a row is due these microseconds before its instant; negative: after it.
         bounds: further conditions on the instant. They apply within an organization, where they are a range of the
             index, and not to the step from one organization to the next, which would read the excluded rows.
@@ -123,16 +121,19 @@ class DueRows:
         table: Table,
         at: ColumnElement[int],
         key: ColumnElement[str],
-        conditions: Conditions,
+        conditions: Sequence[ColumnElement[bool]] = (),
         *,
         ahead: int = 0,
-        bounds: Conditions = lambda _: (),
+        bounds: Sequence[ColumnElement[bool]] = (),
     ) -> None:
         self._owner, self._at, self._key = table.c.organization_id, at, key
-        self._conditions, self._bounds, self._ahead = conditions, bounds, ahead
+        self._conditions, self._bounds = conditions, bounds
         self._is_id = not isinstance(key.type, Text)
-        self._organizations = Statement(self._select_organizations)
-        self._find = Statement(self._select_rows)
+        until = func.coalesce(_UNTIL, NOW, type_=BigInteger) + literal_column(str(ahead))
+        self._until: ColumnElement[int] = select(until).scalar_subquery()
+        """The last due instant, evaluated once for the statement: a bound of the index."""
+        self._organizations = Statement(self._select_organizations())
+        self._find = Statement(self._select_rows())
 
     def organizations(self, tx: Tx, *, after: str, limit: int, until: int | None = None) -> list[Owner]:
         """Return organizations that have such rows, after `after` in the order of their ids.
@@ -152,37 +153,30 @@ class DueRows:
         rows = [DueRow(*row) for row in records]
         return DuePage(rows, rows[-1] if len(rows) == limit else None)
 
-    def _until(self, dialect: Dialect) -> ColumnElement[int]:
-        """Select the last due instant, once for the statement: a bound of the index."""
-        until = func.coalesce(_UNTIL, now_us(dialect), type_=BigInteger) + literal_column(str(self._ahead))
-        bound: ColumnElement[int] = select(until).scalar_subquery()
-        return bound
-
-    def _first(self, dialect: Dialect, column: ColumnElement[Any], *where: ColumnElement[bool]) -> Select[Any]:
+    def _first(self, column: ColumnElement[Any], *where: ColumnElement[bool]) -> Select[Any]:
         """Select a column of the first row in the order of the index."""
-        query = select(column).where(*self._conditions(dialect), *where)
-        return query.order_by(self._owner, self._at).limit(_ONE)
+        return select(column).where(*self._conditions, *where).order_by(self._owner, self._at).limit(_ONE)
 
-    def _select_organizations(self, dialect: Dialect) -> Any:
-        owners = skip_scan(self._owner, lambda behind: self._first(dialect, self._owner, behind))
+    def _select_organizations(self) -> Select[Any]:
+        owners = skip_scan(self._owner, lambda behind: self._first(self._owner, behind))
         owner = owners.c.organization_id
         # A row without an instant is never due; SQLite would find it first.
-        of_owner = (self._owner == owner, self._at.is_not(None), *self._bounds(dialect))
-        due_first = self._first(dialect, self._at, *of_owner).correlate(owners).scalar_subquery()
+        of_owner = (self._owner == owner, self._at.is_not(None), *self._bounds)
+        due_first = self._first(self._at, *of_owner).correlate(owners).scalar_subquery()
         offset = clock_offset_of(owner).correlate(owners).scalar_subquery()
         ahead = case((_UNTIL.is_(None), func.coalesce(offset, literal_column("0"))), else_=literal_column("0"))
-        is_due = func.coalesce(due_first <= self._until(dialect) + ahead, false())
+        is_due = func.coalesce(due_first <= self._until + ahead, false())
         return select(owner, is_due, offset).where(owner.is_not(None)).limit(LIMIT)
 
-    def _select_rows(self, dialect: Dialect) -> Any:
+    def _select_rows(self) -> Select[Any]:
         after = tuple_(bindparam("after_at", type_=BigInteger), bindparam("after_key", type_=self._key.type))
         return (
             select(self._at, self._key)
             .where(
-                *self._conditions(dialect),
-                *self._bounds(dialect),
+                *self._conditions,
+                *self._bounds,
                 self._owner == OWNER,
-                self._at <= self._until(dialect),
+                self._at <= self._until,
                 tuple_(self._at, self._key) > after,
             )
             .order_by(self._at, self._key)

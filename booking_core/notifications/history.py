@@ -7,20 +7,7 @@ time; queued and failed mails have partial indexes.
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Table,
-    Text,
-    and_,
-    bindparam,
-    delete,
-    func,
-    literal_column,
-    select,
-    true,
-    tuple_,
-)
-from sqlalchemy.engine import Dialect
+from sqlalchemy import ColumnElement, Table, Text, and_, bindparam, delete, func, literal_column, select, true, tuple_
 from sqlalchemy.sql.type_api import TypeEngine
 
 from booking_core import organizations
@@ -150,22 +137,22 @@ MailKey = tuple[str, str]
 _KEYS: dict[str, TypeEngine[Any] | type[TypeEngine[Any]]] = {"organization_id": Id, "key": Text}
 
 
-def _lock_mails(dialect: Dialect) -> Any:
-    keys = rows_parameter(dialect, "wanted", _KEYS)
-    same = and_(mails.c.organization_id == keys.c.organization_id, mails.c.effect_key == keys.c.key)
-    chosen = select(*_MAIL).join_from(keys, mails, same)
-    return chosen.order_by(mails.c.organization_id, mails.c.id).with_for_update(of=mails)
-
-
-def _lock_effects(dialect: Dialect) -> Any:
-    keys = rows_parameter(dialect, "wanted", _KEYS)
-    same = and_(effects.c.organization_id == keys.c.organization_id, effects.c.key == keys.c.key)
-    owned = organization_table.c.id == effects.c.organization_id
-    chosen = select(*_EFFECT, *organizations.COLUMNS).join_from(keys, effects, same).join(organization_table, owned)
-    return chosen.order_by(effects.c.organization_id, effects.c.key).with_for_update(of=effects)
-
-
-_LOCK_MAILS, _LOCK_EFFECTS = Statement(_lock_mails), Statement(_lock_effects)
+_keys = rows_parameter("wanted", _KEYS)
+_LOCK_MAILS = Statement(
+    select(*_MAIL)
+    .join_from(
+        _keys, mails, and_(mails.c.organization_id == _keys.c.organization_id, mails.c.effect_key == _keys.c.key)
+    )
+    .order_by(mails.c.organization_id, mails.c.id)
+    .with_for_update(of=mails)
+)
+_LOCK_EFFECTS = Statement(
+    select(*_EFFECT, *organizations.COLUMNS)
+    .join_from(_keys, effects, and_(effects.c.organization_id == _keys.c.organization_id, effects.c.key == _keys.c.key))
+    .join(organization_table, organization_table.c.id == effects.c.organization_id)
+    .order_by(effects.c.organization_id, effects.c.key)
+    .with_for_update(of=effects)
+)
 
 
 class LockedMail(NamedTuple):
@@ -215,12 +202,9 @@ def _as_json_keys(keys: Iterable[Sequence[str]]) -> str:
 
 def _delete(table: Table, key: ColumnElement[Any]) -> Statement:
     """Return the statement that deletes the rows of the outbox rows."""
-
-    def build(dialect: Dialect) -> Any:
-        purged = rows_parameter(dialect, "purged", _KEYS).c
-        return delete(table).where(tuple_(table.c.organization_id, key).in_(select(purged.organization_id, purged.key)))
-
-    return Statement(build)
+    purged = rows_parameter("purged", _KEYS).c
+    is_purged = tuple_(table.c.organization_id, key).in_(select(purged.organization_id, purged.key))
+    return Statement(delete(table).where(is_purged))
 
 
 _DELETE_MAILS, _DELETE_EFFECTS = _delete(mails, mails.c.effect_key), _delete(effects, effects.c.key)
@@ -230,7 +214,7 @@ def _ended(table: Table, key: ColumnElement[Any], status: str, *conditions: Colu
     """Return the rows of a status, due when they ended: a purge looks for an earlier instant."""
     of_status = table.c.status == literal_column(f"'{status}'")
     has_ended = (of_status, table.c.completed_at.is_not(None), *conditions)
-    return DueRows(table, table.c.completed_at, key, lambda _: has_ended)
+    return DueRows(table, table.c.completed_at, key, has_ended)
 
 
 ENDED_MAILS = {status: _ended(mails, mails.c.effect_key, status) for status in ("sent", "failed")}

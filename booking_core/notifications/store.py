@@ -4,13 +4,12 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, and_, literal_column, select
-from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
 from booking_core.base.clock import END_OF_TIME
 from booking_core.base.context import Organization
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, as_json, in_rows, now_us, rows_parameter
+from booking_core.db.statements import NOW, OWNER, ROW_ID, Statement, as_ids, as_json, has_key, in_rows, rows_parameter
 from booking_core.db.tables import (
     Id,
     bookings,
@@ -47,26 +46,26 @@ class OutboxRow(NamedTuple):
     due_at: int
 
 
-OWED = DueRows(effects, effects.c.due_at, effects.c.key, lambda _: (effects.c.status == QUEUED, IS_MAIL))
+OWED = DueRows(effects, effects.c.due_at, effects.c.key, (effects.c.status == QUEUED, IS_MAIL))
 
 
-def _lock_owed(dialect: Dialect) -> Any:
+def _lock_owed() -> Any:
     columns = [effects.c[name] for name in OutboxRow._fields]
     return (
-        select(*columns, now_us(dialect), *organizations.COLUMNS)
+        select(*columns, NOW, *organizations.COLUMNS)
         .join_from(effects, organization_table, organization_table.c.id == effects.c.organization_id)
         .where(
             effects.c.organization_id == OWNER,
-            in_rows(dialect, effects.c.key, "wanted", "id"),
+            in_rows(effects.c.key, "wanted", "id"),
             effects.c.status == QUEUED,
-            effects.c.due_at <= now_us(dialect),
+            effects.c.due_at <= NOW,
         )
         .order_by(effects.c.due_at, effects.c.key)
         .with_for_update(of=effects, skip_locked=True)
     )
 
 
-_LOCK_OWED = Statement(_lock_owed)
+_LOCK_OWED = Statement(_lock_owed())
 _AT = len(OutboxRow._fields)
 
 
@@ -103,39 +102,34 @@ _OF_OTHERS: dict[str, Any] = {
 }
 
 
-def _bookings(dialect: Dialect) -> Any:
-    keys = rows_parameter(dialect, "wanted", {"organization_id": Id, "id": Id})
-    owner = bookings.c.organization_id
-    of_cancellation = refunds.c.number == literal_column("0")
-    refund = and_(refunds.c.organization_id == owner, refunds.c.booking_id == bookings.c.id, of_cancellation)
-    restored = and_(
-        gift_card_entries.c.organization_id == owner,
-        gift_card_entries.c.booking_id == bookings.c.id,
-        gift_card_entries.c.kind == literal_column("'restore'"),
+_KEYS = rows_parameter("wanted", {"organization_id": Id, "id": Id})
+_owner = bookings.c.organization_id
+_refund = and_(
+    refunds.c.organization_id == _owner,
+    refunds.c.booking_id == bookings.c.id,
+    refunds.c.number == literal_column("0"),  # that of the cancellation
+)
+_restored = and_(
+    gift_card_entries.c.organization_id == _owner,
+    gift_card_entries.c.booking_id == bookings.c.id,
+    gift_card_entries.c.kind == literal_column("'restore'"),
+)
+_offered = and_(experiences.c.organization_id == _owner, experiences.c.id == bookings.c.experience_id)
+_BOOKINGS = Statement(
+    select(*(_OF_OTHERS[name] if name in _OF_OTHERS else bookings.c[name] for name in MailBooking._fields))
+    .join_from(_KEYS, bookings, has_key(bookings, _KEYS))
+    .join(departures)
+    .join(experiences, _offered)
+    .join(refunds, _refund, isouter=True)
+    .join(gift_card_entries, _restored, isouter=True)
+)
+
+
+_GIFT_CARDS = Statement(
+    select(*(gift_cards.c[name] for name in GiftCardDetails._fields)).join_from(
+        _KEYS, gift_cards, has_key(gift_cards, _KEYS)
     )
-    departed = and_(departures.c.organization_id == owner, departures.c.id == bookings.c.departure_id)
-    offered = and_(experiences.c.organization_id == owner, experiences.c.id == bookings.c.experience_id)
-    return (
-        select(*(_OF_OTHERS[name] if name in _OF_OTHERS else bookings.c[name] for name in MailBooking._fields))
-        .join_from(keys, bookings, and_(owner == keys.c.organization_id, bookings.c.id == keys.c.id))
-        .join(departures, departed)
-        .join(experiences, offered)
-        .join(refunds, refund, isouter=True)
-        .join(gift_card_entries, restored, isouter=True)
-    )
-
-
-_BOOKINGS = Statement(_bookings)
-
-
-def _gift_cards(dialect: Dialect) -> Any:
-    keys = rows_parameter(dialect, "wanted", {"organization_id": Id, "id": Id})
-    columns = [gift_cards.c[name] for name in GiftCardDetails._fields]
-    is_wanted = and_(gift_cards.c.organization_id == keys.c.organization_id, gift_cards.c.id == keys.c.id)
-    return select(*columns).join_from(keys, gift_cards, is_wanted)
-
-
-_GIFT_CARDS = Statement(_gift_cards)
+)
 
 
 def get_bookings(tx: Tx, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], MailBooking]:
@@ -155,9 +149,7 @@ def _of_keys(tx: Tx, statement: Statement, pairs: Iterable[tuple[str, str]]) -> 
     return tx.all(statement, wanted=as_json(keys)) if keys else []
 
 
-_ORGANIZATION = Statement(
-    lambda dialect: select(*organizations.COLUMNS, now_us(dialect)).where(organization_table.c.id == ROW_ID)
-)
+_ORGANIZATION = Statement(select(*organizations.COLUMNS, NOW).where(organization_table.c.id == ROW_ID))
 
 
 def get_organization(tx: Tx, organization_id: str) -> tuple[Organization, int] | None:
@@ -187,37 +179,37 @@ class QueuedMail(NamedTuple):
     """The lead of a sandbox's clock, in microseconds; None: the organization is live."""
 
 
-DUE = DueRows(mails, mails.c.next_attempt_at, mails.c.id, lambda _: (mails.c.status == QUEUED,))
+DUE = DueRows(mails, mails.c.next_attempt_at, mails.c.id, (mails.c.status == QUEUED,))
 _IS_PARKED = mails.c.next_attempt_at == literal_column(str(END_OF_TIME))
 PARKED = DueRows(
     mails,
     mails.c.next_attempt_at,
     mails.c.id,
-    lambda _: (mails.c.status == QUEUED,),
+    (mails.c.status == QUEUED,),
     ahead=END_OF_TIME,
     # Not `=`: the order would be without a sort then, and PostgreSQL might read the table instead of the index.
-    bounds=lambda _: (mails.c.next_attempt_at >= literal_column(str(END_OF_TIME)),),
+    bounds=(mails.c.next_attempt_at >= literal_column(str(END_OF_TIME)),),
 )
 """Mails that wait until there is a mail server."""
 
 
-def _lock_due(dialect: Dialect) -> Any:
+def _lock_due() -> Any:
     *names, _ = QueuedMail._fields
     offset = clock_offset_of(mails.c.organization_id).correlate(mails).scalar_subquery()
     return (
-        select(*(mails.c[name] for name in names), offset, now_us(dialect))
+        select(*(mails.c[name] for name in names), offset, NOW)
         .where(
             mails.c.organization_id == OWNER,
-            in_rows(dialect, mails.c.id, "wanted", "id"),
+            in_rows(mails.c.id, "wanted", "id"),
             mails.c.status == QUEUED,
-            mails.c.next_attempt_at <= now_us(dialect),
+            mails.c.next_attempt_at <= NOW,
         )
         .order_by(mails.c.next_attempt_at, mails.c.id)
         .with_for_update(skip_locked=True)
     )
 
 
-_LOCK_DUE = Statement(_lock_due)
+_LOCK_DUE = Statement(_lock_due())
 _LEASE = ("lease_token",)
 """A mail that another worker has leased since is not changed."""
 _ENDED = ("status", "next_attempt_at", "lease_until", "sent_at", "completed_at")
@@ -237,13 +229,13 @@ def lock_due(tx: Tx, organization_id: str, mail_ids: Iterable[str]) -> list[tupl
     return [(QueuedMail._make(row[:-1]), row[-1]) for row in rows]
 
 
-def _lock_parked(dialect: Dialect) -> Any:
+def _lock_parked() -> Any:
     is_own = mails.c.organization_id == OWNER
-    parked = (is_own, in_rows(dialect, mails.c.id, "wanted", "id"), mails.c.status == QUEUED, _IS_PARKED)
+    parked = (is_own, in_rows(mails.c.id, "wanted", "id"), mails.c.status == QUEUED, _IS_PARKED)
     return select(mails.c.id).where(*parked).with_for_update(skip_locked=True)
 
 
-_LOCK_PARKED = Statement(_lock_parked)
+_LOCK_PARKED = Statement(_lock_parked())
 
 
 def lock_parked(tx: Tx, organization_id: str, mail_ids: Iterable[str]) -> list[str]:

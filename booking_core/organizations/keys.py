@@ -13,8 +13,7 @@ from hmac import compare_digest
 from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import BigInteger, ColumnElement, bindparam, func, literal_column, or_, select
-from sqlalchemy.engine import Dialect
+from sqlalchemy import BigInteger, bindparam, func, literal_column, or_, select
 
 from booking_core import organizations
 from booking_core.base import tokens
@@ -31,7 +30,7 @@ from booking_core.base.errors import (
 )
 from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, as_json, in_rows, now_us, rows_parameter
+from booking_core.db.statements import NOW, OWNER, ROW_ID, Statement, as_ids, as_json, has_key, in_rows, rows_parameter
 from booking_core.db.tables import Id
 from booking_core.due_work.rows import DueRows, Processed
 from booking_core.models.base import is_id, single_line
@@ -85,8 +84,8 @@ class _Found(NamedTuple):
 
 # The only query without an organization: the key identifies it.
 _BY_HASHES = Statement(
-    lambda dialect: _WITH_ORGANIZATION.add_columns(_KEYS.c.key_hash, now_us(dialect).label("at")).where(
-        in_rows(dialect, _KEYS.c.key_hash, "wanted", "key_hash")
+    _WITH_ORGANIZATION.add_columns(_KEYS.c.key_hash, NOW.label("at")).where(
+        in_rows(_KEYS.c.key_hash, "wanted", "key_hash")
     )
 )
 
@@ -137,21 +136,16 @@ def identify(tx: Tx, text: str, installation: Installation) -> Caller:
     return result
 
 
-def _lock_used(dialect: Dialect) -> Any:
-    """Lock the keys to update, and skip locked ones, which another transaction is just touching or revoking."""
-    rows = rows_parameter(dialect, "used", {"organization_id": Id, "id": Id, "at": BigInteger})
-    last = _KEYS.c.last_used_at
-    older = or_(last.is_(None), last < rows.c.at, last > rows.c.at + literal_column(str(HOUR)))
-    return (
-        select(_KEYS.c.organization_id, _KEYS.c.id, rows.c.at)
-        .join_from(_KEYS, rows, (_KEYS.c.organization_id == rows.c.organization_id) & (_KEYS.c.id == rows.c.id))
-        .where(older)
-        .with_for_update(of=_KEYS, key_share=True, skip_locked=True)
-    )
-
-
+_use = rows_parameter("used", {"organization_id": Id, "id": Id, "at": BigInteger})
+_last = _KEYS.c.last_used_at
 # Two statements: Citus takes no lock inside the source of an update.
-_LOCK_USED = Statement(_lock_used)
+_LOCK_USED = Statement(
+    select(_KEYS.c.organization_id, _KEYS.c.id, _use.c.at)
+    .join_from(_KEYS, _use, has_key(_KEYS, _use))
+    .where(or_(_last.is_(None), _last < _use.c.at, _last > _use.c.at + literal_column(str(HOUR))))
+    .with_for_update(of=_KEYS, key_share=True, skip_locked=True)
+)
+"""Locks the keys to update, and skips locked ones, which another transaction is just touching or revoking."""
 
 
 def touch(tx: Tx, uses: Iterable[tuple[str, str, int]]) -> None:
@@ -416,19 +410,14 @@ def present(key: CallerKey, zone: Zone) -> dict[str, Any]:
 _UNWARNED = (_KEYS.c.expires_at.is_not(None), _KEYS.c.revoked_at.is_(None), _KEYS.c.warned_at.is_(None))
 
 
-def _unexpired(dialect: Dialect) -> tuple[ColumnElement[bool], ...]:
-    return (_KEYS.c.expires_at > select(now_us(dialect)).scalar_subquery(),)
-
-
-EXPIRING = DueRows(_KEYS, _KEYS.c.expires_at, _KEYS.c.id, lambda _: _UNWARNED, ahead=WARNED_AHEAD, bounds=_unexpired)
+_UNEXPIRED = (_KEYS.c.expires_at > select(NOW).scalar_subquery(),)
+EXPIRING = DueRows(_KEYS, _KEYS.c.expires_at, _KEYS.c.id, _UNWARNED, ahead=WARNED_AHEAD, bounds=_UNEXPIRED)
 _LOCK_EXPIRING = Statement(
-    lambda dialect: (
-        select(_KEYS.c.id, _KEYS.c.name, _KEYS.c.prefix, _KEYS.c.expires_at, now_us(dialect))
-        .join_from(_KEYS, _ORGANIZATIONS, _ORGANIZATIONS.c.id == _KEYS.c.organization_id)
-        .where(_KEYS.c.organization_id == OWNER, in_rows(dialect, _KEYS.c.id, "wanted", "id"))
-        .where(_ORGANIZATIONS.c.notify_staff, *_UNWARNED, *_unexpired(dialect))
-        .with_for_update(of=_KEYS, skip_locked=True)
-    )
+    select(_KEYS.c.id, _KEYS.c.name, _KEYS.c.prefix, _KEYS.c.expires_at, NOW)
+    .join_from(_KEYS, _ORGANIZATIONS, _ORGANIZATIONS.c.id == _KEYS.c.organization_id)
+    .where(_KEYS.c.organization_id == OWNER, in_rows(_KEYS.c.id, "wanted", "id"))
+    .where(_ORGANIZATIONS.c.notify_staff, *_UNWARNED, *_UNEXPIRED)
+    .with_for_update(of=_KEYS, skip_locked=True)
 )
 
 

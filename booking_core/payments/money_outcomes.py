@@ -6,17 +6,11 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from sqlalchemy import Integer, Select, Text, and_, func, literal_column, select
-from sqlalchemy.engine import Dialect
 
 from booking_core.base.errors import NotFound
 from booking_core.db.engine import Tx
 from booking_core.db.statements import OWNER, Statement, as_ids, in_rows
-from booking_core.db.tables import (
-    bookings,
-    gift_card_entries,
-    payments,
-    refunds,
-)
+from booking_core.db.tables import bookings, gift_card_entries, payments, refunds
 from booking_core.models.bookings import BookingStatus, PaymentMethod, PaymentSource, PaymentStatus
 from booking_core.models.money import formatted, money_json
 from booking_core.payments import rules
@@ -92,7 +86,7 @@ class _Paid(NamedTuple):
     restored_minor: int | None
 
 
-def _outcomes(dialect: Dialect) -> Select[Any]:
+def _outcomes() -> Select[Any]:
     restored = and_(
         gift_card_entries.c.organization_id == bookings.c.organization_id,
         gift_card_entries.c.booking_id == bookings.c.id,
@@ -104,15 +98,15 @@ def _outcomes(dialect: Dialect) -> Select[Any]:
     return (
         select(*columns)
         .join_from(bookings, gift_card_entries, restored, isouter=True)
-        .where(bookings.c.organization_id == OWNER, in_rows(dialect, bookings.c.id, "wanted", "id"))
+        .where(bookings.c.organization_id == OWNER, in_rows(bookings.c.id, "wanted", "id"))
     )
 
 
-_OUTCOMES = Statement(_outcomes)
+_OUTCOMES = Statement(_outcomes())
 _OF_BOOKINGS_AMONG = Statement(
-    lambda dialect: select_refunds(
+    select_refunds(
         refunds.c.organization_id == OWNER,
-        in_rows(dialect, refunds.c.booking_id, "wanted", "id"),
+        in_rows(refunds.c.booking_id, "wanted", "id"),
         refunds.c.number == _CANCELLATION,
     )
 )
@@ -173,8 +167,7 @@ def _decided(paid: _Paid, refund: Refund | None) -> tuple[MoneyState, int, str]:
     return MoneyState.NOTHING_PAID, 0, "No payment was received, so nothing is returned."
 
 
-def _left(dialect: Dialect) -> Select[Any]:
-    booked = and_(bookings.c.organization_id == payments.c.organization_id, bookings.c.id == payments.c.booking_id)
+def _left() -> Select[Any]:
     owed = and_(
         refunds.c.organization_id == payments.c.organization_id,
         refunds.c.booking_id == payments.c.booking_id,
@@ -184,14 +177,14 @@ def _left(dialect: Dialect) -> Select[Any]:
     awaited = [literal_column(f"'{status}'", Text) for status in (PaymentStatus.PENDING, PaymentStatus.FAILED)]
     return (
         select(payments.c.booking_id, unreturned, payments.c.currency, bookings.c.payment_source)
-        .join_from(payments, bookings, booked)
+        .join_from(payments, bookings)
         .join(refunds, owed, isouter=True)
-        .where(payments.c.organization_id == OWNER, in_rows(dialect, payments.c.booking_id, "wanted", "id"))
+        .where(payments.c.organization_id == OWNER, in_rows(payments.c.booking_id, "wanted", "id"))
         .where(refunds.c.id.is_(None), payments.c.status.not_in(awaited), unreturned > literal_column("0", Integer))
     )
 
 
-_UNRETURNED = Statement(_left)
+_UNRETURNED = Statement(_left())
 
 
 def full_refunds(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, dict[str, Any]]:

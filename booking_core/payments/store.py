@@ -1,6 +1,6 @@
 """The SQL of payments and refunds."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -20,13 +20,12 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import dml
 
 from booking_core.base import tokens
 from booking_core.base.context import Actor
 from booking_core.db.engine import Query, Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, as_json, in_rows, now_us, rows_parameter
+from booking_core.db.statements import NOW, OWNER, ROW_ID, Statement, as_ids, as_json, has_key, in_rows, rows_parameter
 from booking_core.db.tables import Id, bookings, payment_intents, payments, refunds
 from booking_core.db.unit_of_work import InsertFromSelect, Update
 from booking_core.due_work.rows import DueRows, clock_offset_of
@@ -134,8 +133,8 @@ def other_booking_paid_by(tx: Tx, organization_id: str, payment_intent: str, boo
     return other
 
 
-def _drop(dialect: Dialect, name: str) -> dml.Update:
-    of = rows_parameter(dialect, name, {"organization_id": Id, "booking_id": Id, "at": BigInteger}).c
+def _drop(name: str) -> dml.Update:
+    of = rows_parameter(name, {"organization_id": Id, "booking_id": Id, "at": BigInteger}).c
     return (
         update(payments)
         .where(
@@ -265,40 +264,31 @@ _OF_OTHERS = {
     "customer_id": bookings.c.customer_id,
     "booking_updated_at": bookings.c.updated_at,
     "payment_source": bookings.c.payment_source,
+    "at": NOW,
     "clock_offset": clock_offset_of(refunds.c.organization_id).correlate(refunds).scalar_subquery(),
 }
 
 
-def _joined(dialect: Dialect) -> Any:
-    """Select refunds with their payments and bookings."""
-    expressions = _OF_OTHERS | {"at": now_us(dialect)}
-    of_booking = and_(refunds.c.organization_id == bookings.c.organization_id, refunds.c.booking_id == bookings.c.id)
-    paid = and_(payments.c.organization_id == refunds.c.organization_id, payments.c.id == refunds.c.payment_id)
-    return (
-        select(*(expressions[name] if name in expressions else refunds.c[name] for name in RefundRow._fields))
-        .join_from(bookings, refunds, of_booking)
-        .join(payments, paid)
+_JOINED = (
+    select(*(_OF_OTHERS[name] if name in _OF_OTHERS else refunds.c[name] for name in RefundRow._fields))
+    .join_from(bookings, refunds, has_key(bookings, refunds, id="booking_id"))
+    .join(payments, has_key(payments, refunds, id="payment_id"))
+)
+"""Refunds with their payments and bookings."""
+
+
+DUE = DueRows(refunds, refunds.c.next_attempt_at, refunds.c.id, (OPEN,))
+
+_LOCK_DUE = Statement(
+    _JOINED.where(
+        _IS_MINE,
+        in_rows(refunds.c.id, "wanted", "id"),
+        OPEN,
+        refunds.c.next_attempt_at <= select(NOW).scalar_subquery(),
     )
-
-
-DUE = DueRows(refunds, refunds.c.next_attempt_at, refunds.c.id, lambda _: (OPEN,))
-
-
-def _lock_due(dialect: Dialect) -> Any:
-    return (
-        _joined(dialect)
-        .where(
-            _IS_MINE,
-            in_rows(dialect, refunds.c.id, "wanted", "id"),
-            OPEN,
-            refunds.c.next_attempt_at <= select(now_us(dialect)).scalar_subquery(),
-        )
-        .order_by(refunds.c.next_attempt_at, refunds.c.id)
-        .with_for_update(key_share=True, skip_locked=True, of=refunds)
-    )
-
-
-_LOCK_DUE = Statement(_lock_due)
+    .order_by(refunds.c.next_attempt_at, refunds.c.id)
+    .with_for_update(key_share=True, skip_locked=True, of=refunds)
+)
 
 
 def due(tx: Tx, organization_id: str, refund_ids: Iterable[str]) -> list[RefundRow]:
@@ -306,33 +296,18 @@ def due(tx: Tx, organization_id: str, refund_ids: Iterable[str]) -> list[RefundR
     return list(map(RefundRow._make, tx.all(_LOCK_DUE, organization_id=organization_id, wanted=as_ids(refund_ids))))
 
 
-_LEASE: Mapping[str, Any] = {"organization_id": Id, "id": Id, "lease_token": Text}
+_LEASES = rows_parameter("wanted", {"organization_id": Id, "id": Id, "lease_token": Text})
+_LOCK_LEASED = Statement(
+    _JOINED.join(_LEASES, and_(has_key(refunds, _LEASES), refunds.c.lease_token == _LEASES.c.lease_token))
+    .where(OPEN)
+    .order_by(bookings.c.organization_id, bookings.c.id)
+    .with_for_update(key_share=True, of=_LOCKED)
+)
+"""Locks refunds with a matching lease token.
 
-
-def _lock_leased(dialect: Dialect) -> Any:
-    """Build the statement that locks refunds with a matching lease token.
-
-    Bookings are locked in the order of their ids, each before its payment and its refund: concurrent transactions wait
-    for each other and never deadlock.
-    """
-    lease = rows_parameter(dialect, "wanted", _LEASE).c
-    return (
-        _joined(dialect)
-        .join(
-            lease.id.table,
-            and_(
-                refunds.c.organization_id == lease.organization_id,
-                refunds.c.id == lease.id,
-                refunds.c.lease_token == lease.lease_token,
-            ),
-        )
-        .where(OPEN)
-        .order_by(bookings.c.organization_id, bookings.c.id)
-        .with_for_update(key_share=True, of=_LOCKED)
-    )
-
-
-_LOCK_LEASED = Statement(_lock_leased)
+Bookings are locked in the order of their ids, each before its payment and its refund: concurrent transactions wait for
+each other and never deadlock.
+"""
 
 
 def lock_leased(tx: Tx, leases: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], RefundRow]:
@@ -349,16 +324,11 @@ def lock_leased(tx: Tx, leases: Iterable[tuple[str, str, str]]) -> dict[tuple[st
 
 
 # In the order of bookings, payments and refunds: staff and workers never deadlock.
-_LOCK_REFUND = Statement(
-    lambda dialect: _joined(dialect).where(_IS_MINE, refunds.c.id == ROW_ID).with_for_update(key_share=True, of=_LOCKED)
-)
+_LOCK_REFUND = Statement(_JOINED.where(_IS_MINE, refunds.c.id == ROW_ID).with_for_update(key_share=True, of=_LOCKED))
 _LOCK_REFUNDS_OF_BOOKING = Statement(
-    lambda dialect: (
-        _joined(dialect)
-        .where(_IS_MINE, refunds.c.booking_id == bindparam("booking_id", type_=Id))
-        .order_by(refunds.c.number)
-        .with_for_update(key_share=True, of=_LOCKED)
-    )
+    _JOINED.where(_IS_MINE, refunds.c.booking_id == bindparam("booking_id", type_=Id))
+    .order_by(refunds.c.number)
+    .with_for_update(key_share=True, of=_LOCKED)
 )
 
 

@@ -8,24 +8,12 @@ a subscription to the event nor `availability_events`.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Integer,
-    and_,
-    case,
-    exists,
-    literal_column,
-    or_,
-    select,
-    update,
-)
-from sqlalchemy.engine import Dialect
+from sqlalchemy import BigInteger, ColumnElement, Integer, and_, case, exists, literal_column, or_, select, update
 from sqlalchemy.sql import dml
 
 from booking_core.base.clock import SECOND
 from booking_core.db.engine import Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, rows_parameter
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, has_key, rows_parameter
 from booking_core.db.tables import Id, departures, organizations, webhook_subscriptions
 from booking_core.db.unit_of_work import InsertFromSelect, Merge
 
@@ -57,11 +45,11 @@ ANNOUNCE: Merge = ("announce_at", _earlier)
 """For updates of departures that integrators hear of: their rows give the instant of the change as `announce_at`."""
 
 
-def _touch(dialect: Dialect, name: str) -> dml.Update:
-    row = rows_parameter(dialect, name, {"organization_id": Id, "id": Id, "announce_at": BigInteger}).c
-    is_it = and_(departures.c.organization_id == row.organization_id, departures.c.id == row.id)
-    is_later = _is_later(departures.c.announce_at, row.announce_at)
-    return update(departures).where(is_it, is_later, IS_WANTED).values(announce_at=row.announce_at)
+def _touch(name: str) -> dml.Update:
+    row = rows_parameter(name, {"organization_id": Id, "id": Id, "announce_at": BigInteger})
+    announce_at = row.c.announce_at
+    is_later = _is_later(departures.c.announce_at, announce_at)
+    return update(departures).where(has_key(departures, row), is_later, IS_WANTED).values(announce_at=announce_at)
 
 
 _TOUCH = InsertFromSelect("touch_departure", _touch)
@@ -92,24 +80,18 @@ def lock(tx: Tx, organization_id: str, departure_id: str) -> None:
 # Seats -----------------------------------------------------------------------------------------------------------
 
 
-def _resize(dialect: Dialect) -> dml.Update:
-    """Set totals and ceilings in the database, which has the current number of sold seats (`tables.departures`)."""
-    row = rows_parameter(
-        dialect, "wanted", {"organization_id": Id, "id": Id, "seats_total": Integer, "at": BigInteger}
-    ).c
-    seats_taken = departures.c.seats_taken
-    return (
-        update(departures)
-        .where(departures.c.organization_id == row.organization_id, departures.c.id == row.id)
-        .values(
-            seats_total=row.seats_total,
-            seats_ceiling=case((seats_taken > row.seats_total, seats_taken), else_=row.seats_total),
-            updated_at=row.at,
-        )
+_total = rows_parameter("wanted", {"organization_id": Id, "id": Id, "seats_total": Integer, "at": BigInteger})
+_seats_taken = departures.c.seats_taken
+_RESIZE = Statement(
+    update(departures)
+    .where(has_key(departures, _total))
+    .values(
+        seats_total=_total.c.seats_total,
+        seats_ceiling=case((_seats_taken > _total.c.seats_total, _seats_taken), else_=_total.c.seats_total),
+        updated_at=_total.c.at,
     )
-
-
-_RESIZE = Statement(_resize)
+)
+"""Sets totals and ceilings in the database, which has the current number of sold seats (`tables.departures`)."""
 
 
 def resize(tx: Tx, organization_id: str, totals: Mapping[str, int], *, at: int) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Boolean, ColumnElement, FromClause, Integer, Text, bindparam, func, select
+from sqlalchemy import Boolean, ColumnElement, Integer, Text, bindparam, func, select
 from sqlalchemy.engine import Dialect
 
 from booking_core.base.context import Actor
@@ -26,7 +26,15 @@ from booking_core.base.errors import (
 from booking_core.base.tokens import sha256_hex
 from booking_core.db import tables
 from booking_core.db.engine import Query, Tx
-from booking_core.db.statements import OWNER, Statement, as_json, purge_before, rows_from_json, rows_parameter
+from booking_core.db.statements import (
+    OWNER,
+    Statement,
+    as_json,
+    on_postgresql,
+    purge_before,
+    rows_from_json,
+    rows_parameter,
+)
 from booking_core.due_work.rows import DueRows
 
 STORED_REFUSALS = (NotFound, InsufficientCapacity, Conflict, Unprocessable)
@@ -71,27 +79,18 @@ def fingerprint(method: str, path: str, body: Any) -> str:
 
 
 def has_lock(name: ColumnElement[str]) -> ColumnElement[bool]:
-    """Select whether the transaction gets the advisory lock; true when it has the lock already."""
-    return func.pg_try_advisory_xact_lock(func.hashtextextended(name, 0), type_=Boolean)
+    """Select whether the transaction gets the advisory lock; true when it has the lock already, and on SQLite."""
+    return on_postgresql(func.pg_try_advisory_xact_lock(func.hashtextextended(name, 0), type_=Boolean))
 
 
-def select_held(dialect: Dialect) -> FromClause:
-    """Select the keys (organization_id, id) of the rows `wanted` whose `lock`, of an idempotency key, this transaction
-    has.
+_row = rows_parameter("wanted", {"organization_id": tables.Id, "id": tables.Id, "lock": Text}).c
+LOCKED_KEYS = select(_row.organization_id, _row.id).where(has_lock(_row.lock)).distinct().subquery("held")
+"""The keys (organization_id, id) of the rows `wanted` whose `lock`, of an idempotency key, this transaction has.
 
-    A request whose key is in use is refused at once, and does not wait for the rows that the other request locks.
-    """
-    row = rows_parameter(dialect, "wanted", {"organization_id": tables.Id, "id": tables.Id, "lock": Text}).c
-    keys = select(row.organization_id, row.id).distinct()
-    return (keys.where(has_lock(row.lock)) if dialect.name == "postgresql" else keys).subquery("held")
-
-
-def _try_locks(dialect: Dialect) -> Any:
-    row = rows_from_json(dialect, "wanted", {"i": Integer, "lock": Text}).c
-    return select(row.i, has_lock(row.lock))
-
-
-_TRY_LOCKS = Statement(_try_locks)
+A request whose key is in use is refused at once, and does not wait for the rows that the other request locks.
+"""
+_lock = rows_from_json("wanted", {"i": Integer, "lock": Text}).c
+_TRY_LOCKS = Statement(select(_lock.i, has_lock(_lock.lock)))
 _FIND = Statement(
     select(tables.idempotency.c.fingerprint, tables.idempotency.c.status, tables.idempotency.c.body_sealed).where(
         tables.idempotency.c.organization_id == bindparam("organization_id"),
@@ -191,7 +190,7 @@ def _stored(tx: Tx, caller: Actor, once: Once) -> Answer | None:
     return replay(caller, once, *row) if row else None
 
 
-OLD = DueRows(tables.idempotency, tables.idempotency.c.created_at, tables.idempotency.c.key, lambda _: ())
+OLD = DueRows(tables.idempotency, tables.idempotency.c.created_at, tables.idempotency.c.key)
 """The stored answers, due at their creation: a purge looks for answers of an earlier instant."""
 _PURGE = purge_before(
     tables.idempotency,

@@ -13,7 +13,7 @@ from sqlalchemy import BigInteger, and_, bindparam, func, select, text, update
 
 from booking_core.base.clock import SECOND
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, now_us
+from booking_core.db.statements import NOW, Statement
 from booking_core.db.tables import counters, events, retention_clock
 
 CATCH_UP = 8
@@ -68,9 +68,9 @@ _NEWEST = (
 )
 
 
-_READ = Statement(lambda dialect: select(now_us(dialect), select(retention_clock.c.at).scalar_subquery()))
-_LOCK = Statement(lambda dialect: select(retention_clock.c.at, now_us(dialect)).with_for_update())
-_BEGIN = Statement(lambda dialect: select(now_us(dialect), _NEWEST))
+_READ = Statement(select(NOW, select(retention_clock.c.at).scalar_subquery()))
+_LOCK = Statement(select(retention_clock.c.at, NOW).with_for_update())
+_BEGIN = Statement(select(NOW, _NEWEST))
 _INSERT = Statement(
     text("INSERT INTO retention_clock (id, at, moved_at) VALUES (1, :at, :moved_at) ON CONFLICT DO NOTHING")
 )

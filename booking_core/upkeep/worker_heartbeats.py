@@ -7,11 +7,10 @@ instants are by the database's clock.
 from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, bindparam, delete, func, literal_column, select, update
-from sqlalchemy.engine import Dialect
 
 from booking_core.base.clock import DAY, SECOND
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, now_us
+from booking_core.db.statements import NOW, Statement
 from booking_core.db.tables import Id, workers
 
 EVERY = 15 * SECOND
@@ -20,18 +19,18 @@ LATE = 4 * EVERY
 """Without a heartbeat for so long, no worker counts as running."""
 
 _IS_WORKER = workers.c.id == bindparam("worker_id", type_=Id)
-_BEAT = Statement(lambda dialect: update(workers).where(_IS_WORKER).values(seen_at=now_us(dialect)))
+_BEAT = Statement(update(workers).where(_IS_WORKER).values(seen_at=NOW))
 _REMOVE = Statement(delete(workers).where(_IS_WORKER))
 _REMOVE_OLD = Statement(delete(workers).where(workers.c.seen_at < bindparam("before", type_=BigInteger)))
 
 
-def _read(dialect: Dialect) -> Any:
+def _read() -> Any:
     late = literal_column(str(LATE), type_=BigInteger)
-    running = func.count().filter(workers.c.seen_at > select(now_us(dialect)).scalar_subquery() - late)
-    return select(select(now_us(dialect)).scalar_subquery(), func.max(workers.c.seen_at), running).select_from(workers)
+    running = func.count().filter(workers.c.seen_at > select(NOW).scalar_subquery() - late)
+    return select(select(NOW).scalar_subquery(), func.max(workers.c.seen_at), running).select_from(workers)
 
 
-_READ = Statement(_read)
+_READ = Statement(_read())
 
 
 class Heartbeats(NamedTuple):

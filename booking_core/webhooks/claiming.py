@@ -186,14 +186,12 @@ def _mark_served(tx: Tx, claimed: ClaimedDelivery) -> None:
 
 _secret = tables.webhook_secrets.c
 SECRETS = Statement(
-    lambda dialect: (
-        select(_secret.organization_id, _secret.endpoint_id, _secret.id, _secret.secret_sealed, _secret.expires_at)
-        .where(
-            in_rows(dialect, _secret.organization_id, "endpoints", "organization_id"),
-            in_rows(dialect, _secret.endpoint_id, "endpoints", "endpoint_id"),
-        )
-        .order_by(_secret.expires_at.desc().nulls_first(), _secret.created_at.desc())
+    select(_secret.organization_id, _secret.endpoint_id, _secret.id, _secret.secret_sealed, _secret.expires_at)
+    .where(
+        in_rows(_secret.organization_id, "endpoints", "organization_id"),
+        in_rows(_secret.endpoint_id, "endpoints", "endpoint_id"),
     )
+    .order_by(_secret.expires_at.desc().nulls_first(), _secret.created_at.desc())
 )
 
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, Integer, Select, and_, bindparam, func, literal_column, or_, select
-from sqlalchemy.engine import Dialect
 
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, now_us, rows_parameter
+from booking_core.db.statements import NOW, Statement, as_json, rows_parameter
 from booking_core.db.tables import (
     Id,
     counters,
@@ -49,7 +48,7 @@ class Follower(NamedTuple):
         return min(self.served_sequence + window, self.last_event_sequence)
 
 
-def _followers(dialect: Dialect) -> Any:
+def _followers() -> Any:
     """Select and lock the cursors of enabled endpoints with unserved events, in any order: each has its turn.
 
     A cursor that another worker has moved since the statement began is read as it is now.
@@ -69,7 +68,7 @@ def _followers(dialect: Dialect) -> Any:
             cursor.endpoint_id,
             cursor.served_sequence,
             last.last_event_sequence,
-            now_us(dialect) + func.coalesce(owner.clock_offset, 0),
+            NOW + func.coalesce(owner.clock_offset, 0),
         )
         .join(counters, last.organization_id == cursor.organization_id)
         .join(
@@ -91,9 +90,9 @@ def _followers(dialect: Dialect) -> Any:
 _PART: dict[str, Any] = {"organization_id": Id, "endpoint_id": Id, "after": BigInteger, "until": BigInteger}
 
 
-def _next_events(dialect: Dialect) -> Any:
+def _next_events() -> Any:
     """Select the events that endpoints subscribe to, of a part of the log for each."""
-    part, period, event = rows_parameter(dialect, "parts", _PART).c, webhook_subscriptions.c, events.c
+    part, period, event = rows_parameter("parts", _PART).c, webhook_subscriptions.c, events.c
     return (
         select(part.organization_id, part.endpoint_id, *(event[name] for name in Event._fields))
         .where(
@@ -112,7 +111,7 @@ def _next_events(dialect: Dialect) -> Any:
     )
 
 
-FOLLOWERS, NEXT_EVENTS = Statement(_followers), Statement(_next_events)
+FOLLOWERS, NEXT_EVENTS = Statement(_followers()), Statement(_next_events())
 
 
 def fill(tx: Tx, *, ahead: int = AHEAD, window: int = WINDOW) -> int:

@@ -111,11 +111,11 @@ class Scans:
         self._table, self._scan = table, scan
         self._sequence = events.c.sequence if table is events else deliveries.c.event_sequence
         self.page = {order: Statement(partial(self._page, order)) for order in Order}
-        self.count, self.types = Statement(self._count), Statement(self._types)
+        self.count, self.types = Statement(self._count), Statement(self._types())
 
     def _page(self, order: Order, dialect: Dialect) -> Any:
         """Select the first rows of all scans in the order of the log, each after the number of its scan."""
-        of = rows_parameter(dialect, "scans", SCAN)
+        of = rows_parameter("scans", SCAN)
         scan = self._scan(of).order_by(_in_order(order, self._sequence)).limit(_limit).correlate(of)
         if dialect.name == "sqlite":
             rows: Any = self._table.alias("scanned")
@@ -130,13 +130,13 @@ class Scans:
         """Count the rows, up to the limit."""
         return select(func.count()).select_from(self._page(Order.ASC, dialect).subquery())
 
-    def _types(self, dialect: Dialect) -> Any:
+    def _types(self) -> Any:
         """Select the event types of the rows.
 
         Each is an index search: without the order, a database with statistics would rather read the rows of the
         endpoint.
         """
-        of = rows_parameter(dialect, "scans", SCAN)
+        of = rows_parameter("scans", SCAN)
         one: Any = literal_column("1")
         rows = self._scan(of).with_only_columns(one, maintain_column_froms=True).order_by(self._sequence)
         return select(of.c.event_type).where(rows.limit(one).correlate(of).scalar_subquery().is_not(None)).distinct()
@@ -276,13 +276,9 @@ def types(tx: Tx, organization_id: str, endpoint_id: str) -> set[str]:
 RETRYING = "retrying"
 
 
-def _event_counts(dialect: Dialect) -> Any:
-    of = rows_parameter(dialect, "scans", SCAN)
-    counted = events_of(of).with_only_columns(func.count(), maintain_column_froms=True)
-    return select(of.c.number, counted.correlate(of).scalar_subquery())
-
-
-_EVENT_COUNTS = Statement(_event_counts)
+_of = rows_parameter("scans", SCAN)
+_counted = events_of(_of).with_only_columns(func.count(), maintain_column_froms=True).correlate(_of).scalar_subquery()
+_EVENT_COUNTS = Statement(select(_of.c.number, _counted))
 
 
 def count(tx: Tx, organization_id: str, endpoint_ids: Sequence[str], at: int) -> dict[str, dict[str, int]]:

@@ -5,13 +5,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, Integer, Table, bindparam, select, update
-from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
 from booking_core.base.clock import MINUTE
 from booking_core.base.context import Organization
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, in_rows, now_us
+from booking_core.db.statements import NOW, Statement, as_json, in_rows
 from booking_core.db.tables import Id, deliveries, webhook_endpoints
 from booking_core.db.tables import organizations as organization_table
 from booking_core.webhooks import rules, store
@@ -36,22 +35,16 @@ def _locking(table: Table, columns: Sequence[Any], key: str) -> tuple[Statement,
     each other and never deadlock.
     """
 
-    def build(dialect: Dialect, *, skip_locked: bool) -> Any:
-        owner, row_id = table.c.organization_id, table.c.id
-        rows = select(*columns).where(
-            in_rows(dialect, owner, "keys", "organization_id"), in_rows(dialect, row_id, "keys", key)
-        )
-        return rows.order_by(owner, row_id).with_for_update(of=table, key_share=True, skip_locked=skip_locked)
-
-    return Statement(partial(build, skip_locked=False)), Statement(partial(build, skip_locked=True))
+    owner, row_id = table.c.organization_id, table.c.id
+    rows = select(*columns).where(in_rows(owner, "keys", "organization_id"), in_rows(row_id, "keys", key))
+    locking = partial(rows.order_by(owner, row_id).with_for_update, of=table, key_share=True)
+    return Statement(locking()), Statement(locking(skip_locked=True))
 
 
 LOCK_ENDPOINTS = _locking(webhook_endpoints, _OF_ENDPOINT, "endpoint_id")
 LOCK_DELIVERIES = _locking(deliveries, _LEASED, "id")
 ORGANIZATIONS = Statement(
-    lambda dialect: select(now_us(dialect), *organizations.COLUMNS).where(
-        in_rows(dialect, organization_table.c.id, "keys", "organization_id")
-    )
+    select(NOW, *organizations.COLUMNS).where(in_rows(organization_table.c.id, "keys", "organization_id"))
 )
 
 
@@ -89,12 +82,10 @@ PARKED = 10 * MINUTE
 """After this time it is tried again to rescue a delivery that could not be rescued."""
 
 EXPIRED = Statement(
-    lambda dialect: (
-        select(deliveries.c.organization_id, deliveries.c.endpoint_id, deliveries.c.id)
-        .where(deliveries.c.lease_until <= select(now_us(dialect)).scalar_subquery())
-        .order_by(deliveries.c.lease_until)
-        .limit(bindparam("limit", type_=Integer))
-    )
+    select(deliveries.c.organization_id, deliveries.c.endpoint_id, deliveries.c.id)
+    .where(deliveries.c.lease_until <= select(NOW).scalar_subquery())
+    .order_by(deliveries.c.lease_until)
+    .limit(bindparam("limit", type_=Integer))
 )
 
 
@@ -103,21 +94,14 @@ def expired_leases(tx: Tx) -> list[DeliveryKey]:
     return [(owner, endpoint_id, row_id) for owner, endpoint_id, row_id in tx.all(EXPIRED, limit=RESCUE_BATCH)]
 
 
-def _park(dialect: Dialect) -> Any:
-    now = now_us(dialect)
-    return (
-        update(deliveries)
-        .where(
-            *(deliveries.c[key] == bindparam(key, type_=kind) for key, kind in _KEY.items()),
-            deliveries.c.lease_until <= now,
-        )
-        .values(
-            lease_until=now + bindparam("wait", type_=BigInteger), lost_leases=bindparam("lost_leases", type_=Integer)
-        )
+PARK = Statement(
+    update(deliveries)
+    .where(
+        *(deliveries.c[key] == bindparam(key, type_=kind) for key, kind in _KEY.items()),
+        deliveries.c.lease_until <= NOW,
     )
-
-
-PARK = Statement(_park)
+    .values(lease_until=NOW + bindparam("wait", type_=BigInteger), lost_leases=bindparam("lost_leases", type_=Integer))
+)
 
 
 def park(tx: Tx, key: DeliveryKey) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Table, Text, bindparam, cast, func, literal_column, select
-from sqlalchemy.engine import Dialect
 
 from booking_core.db.engine import Query, Tx
 from booking_core.db.statements import Row, Statement, as_json, rows_parameter
@@ -119,16 +118,12 @@ def expire_secret(tx: Tx, organization_id: str, endpoint_id: str, *, ends_at: in
 # Deliveries ------------------------------------------------------------------------------------------------------
 
 
-def _attempts(dialect: Dialect) -> Any:
-    of = rows_parameter(dialect, "deliveries", {"organization_id": Id, "id": Id}).c
-    return (
-        select(attempts.c.delivery_id, *(attempts.c[name] for name in AttemptRow._fields))
-        .where(attempts.c.organization_id == of.organization_id, attempts.c.delivery_id == of.id)
-        .order_by(attempts.c.number)
-    )
-
-
-_ATTEMPTS = Statement(_attempts)
+_of = rows_parameter("deliveries", {"organization_id": Id, "id": Id}).c
+_ATTEMPTS = Statement(
+    select(attempts.c.delivery_id, *(attempts.c[name] for name in AttemptRow._fields))
+    .where(attempts.c.organization_id == _of.organization_id, attempts.c.delivery_id == _of.id)
+    .order_by(attempts.c.number)
+)
 
 
 def with_attempts(tx: Tx, organization_id: str, rows: Sequence[DeliveryRow]) -> list[DeliveryRow]:

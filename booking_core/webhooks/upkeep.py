@@ -5,10 +5,8 @@ Each step is a short transaction over a few rows. Endpoints are served in turn: 
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from sqlalchemy import ColumnElement, Integer, bindparam, exists, literal_column, not_, select
-from sqlalchemy.engine import Dialect
 
 from booking_core.db import sql_files
 from booking_core.db.engine import Database, Tx
@@ -76,14 +74,8 @@ OLD = Statement(rows_before(deliveries, deliveries.c.completed_at, deliveries.c.
 
 def _delete(of: ColumnElement[str]) -> Statement:
     """Return the statement that deletes the rows whose column holds one of the purged ids."""
-    table = of.table
-
-    def build(dialect: Dialect) -> Any:
-        return table.delete().where(
-            in_rows(dialect, table.c.organization_id, "purged", "organization_id"), in_rows(dialect, of, "purged", "id")
-        )
-
-    return Statement(build)
+    owner = of.table.c.organization_id
+    return Statement(of.table.delete().where(in_rows(owner, "purged", "organization_id"), in_rows(of, "purged", "id")))
 
 
 _DELETE_ATTEMPTS, _DELETE_DELIVERIES = _delete(attempts.c.delivery_id), _delete(deliveries.c.id)

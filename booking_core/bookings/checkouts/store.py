@@ -4,12 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Integer, Text, and_, bindparam, literal_column, or_, select, union_all
-from sqlalchemy.engine import Dialect
 
 from booking_core.bookings.checkouts.rules import IntentRow
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import LIMIT, OWNER, Statement, as_ids, in_rows, now_us
+from booking_core.db.statements import LIMIT, NOW, OWNER, Statement, as_ids, in_rows
 from booking_core.db.tables import Id, bookings, payment_intents, payments
 from booking_core.due_work.rows import DueRows
 
@@ -40,17 +39,15 @@ def change(tx: Tx, organization_id: str, row: IntentRow) -> None:
     tx.update(payment_intents, organization_id=organization_id, **row._asdict())
 
 
-def _by_intent(_: Dialect) -> Any:
-    intent_id = bindparam("intent_id", type_=Text)
-    paid = payments.c.organization_id == OWNER
-    booking_ids = union_all(
-        select(payment_intents.c.booking_id).where(_OWNED, payment_intents.c.intent_id == intent_id),
-        select(payments.c.booking_id).where(paid, payments.c.payment_intent == intent_id),
-    )
-    return booking_ids.limit(literal_column("1", type_=Integer))
-
-
-_BY_INTENT = Statement(_by_intent)
+_INTENT_ID = bindparam("intent_id", type_=Text)
+_BY_INTENT = Statement(
+    union_all(
+        select(payment_intents.c.booking_id).where(_OWNED, payment_intents.c.intent_id == _INTENT_ID),
+        select(payments.c.booking_id).where(
+            payments.c.organization_id == OWNER, payments.c.payment_intent == _INTENT_ID
+        ),
+    ).limit(literal_column("1", type_=Integer))
+)
 
 
 def booking_of_intent(tx: Tx, organization_id: str, intent_id: str) -> str | None:
@@ -83,7 +80,7 @@ def pending(tx: Tx, organization_id: str, booking_id: str) -> Pending | None:
 # Checks that are due ---------------------------------------------------------------------------------------------
 
 _IS_DUE = payment_intents.c.check_at.is_not(None)
-DUE = DueRows(payment_intents, payment_intents.c.check_at, payment_intents.c.booking_id, lambda _: (_IS_DUE,))
+DUE = DueRows(payment_intents, payment_intents.c.check_at, payment_intents.c.booking_id, (_IS_DUE,))
 
 
 class DueCheck(NamedTuple):
@@ -96,8 +93,8 @@ class DueCheck(NamedTuple):
     at: int
 
 
-def _lock_due(dialect: Dialect) -> Any:
-    now = now_us(dialect)
+def _lock_due() -> Any:
+    now = NOW
     booked = and_(
         bookings.c.organization_id == payment_intents.c.organization_id, bookings.c.id == payment_intents.c.booking_id
     )
@@ -112,7 +109,7 @@ def _lock_due(dialect: Dialect) -> Any:
         .join_from(payment_intents, bookings, booked)
         .where(
             _OWNED,
-            in_rows(dialect, payment_intents.c.booking_id, "wanted", "id"),
+            in_rows(payment_intents.c.booking_id, "wanted", "id"),
             _IS_DUE,
             payment_intents.c.check_at <= select(now).scalar_subquery(),
         )
@@ -121,7 +118,7 @@ def _lock_due(dialect: Dialect) -> Any:
     )
 
 
-_LOCK_DUE = Statement(_lock_due)
+_LOCK_DUE = Statement(_lock_due())
 
 
 def due(tx: Tx, organization_id: str, booking_ids: Iterable[str]) -> list[DueCheck]:

@@ -4,26 +4,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    BigInteger,
-    FromClause,
-    Integer,
-    Table,
-    Text,
-    and_,
-    bindparam,
-    literal_column,
-    select,
-)
-from sqlalchemy.engine import Dialect
+from sqlalchemy import BigInteger, FromClause, Integer, Table, Text, and_, bindparam, literal_column, select
 
 from booking_core.bookings.rules import LockedDeparture
 from booking_core.catalogue.departures import select_seats_held
 from booking_core.db import tables
 from booking_core.db.engine import Query, Row, Tx
-from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement, as_ids, as_json, in_rows, now_us, rows_parameter
+from booking_core.db.statements import (
+    LIMIT,
+    NOW,
+    OWNER,
+    ROW_ID,
+    Statement,
+    as_ids,
+    as_json,
+    has_key,
+    in_rows,
+    rows_parameter,
+)
 from booking_core.db.tables import Id, customers, departures, experiences, holds, idempotency
-from booking_core.records.idempotency import select_held
+from booking_core.records.idempotency import LOCKED_KEYS
 
 _DEPARTURE_ID = bindparam("departure_id", type_=Id)
 
@@ -31,7 +31,7 @@ _DEPARTURE_ID = bindparam("departure_id", type_=Id)
 def _lock_departures(keys: FromClause, *, skip_locked: bool = False) -> Any:
     locked = (
         select(departures)
-        .where(departures.c.organization_id == keys.c.organization_id, departures.c.id == keys.c.id)
+        .where(has_key(departures, keys))
         .order_by(departures.c.organization_id, departures.c.id)
         .with_for_update(key_share=True, of=departures, skip_locked=skip_locked)
         .cte("locked")
@@ -43,19 +43,15 @@ def _lock_departures(keys: FromClause, *, skip_locked: bool = False) -> Any:
 _KEY: Mapping[str, Any] = {"organization_id": Id, "id": Id}
 
 
-_LOCK_DEPARTURES = Statement(lambda dialect: _lock_departures(rows_parameter(dialect, "wanted", _KEY)))
-_LOCK_WITH_KEY_HELD = Statement(lambda dialect: _lock_departures(select_held(dialect)))
-_TRY_WITH_KEY_HELD = Statement(lambda dialect: _lock_departures(select_held(dialect), skip_locked=True))
+_LOCK_DEPARTURES = Statement(_lock_departures(rows_parameter("wanted", _KEY)))
+_LOCK_WITH_KEY_HELD = Statement(_lock_departures(LOCKED_KEYS))
+_TRY_WITH_KEY_HELD = Statement(_lock_departures(LOCKED_KEYS, skip_locked=True))
 
 
 @lru_cache
 def _existing(table: Table) -> Statement:
-    def build(dialect: Dialect) -> Any:
-        row = rows_parameter(dialect, "wanted", _KEY).c
-        key = and_(table.c.organization_id == row.organization_id, table.c.id == row.id)
-        return select(table.c.organization_id, table.c.id).join_from(row.id.table, table, key)
-
-    return Statement(build)
+    keys = rows_parameter("wanted", _KEY)
+    return Statement(select(table.c.organization_id, table.c.id).join_from(keys, table, has_key(table, keys)))
 
 
 def lock_departures(tx: Tx, departure_keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], LockedDeparture]:
@@ -101,10 +97,10 @@ class BatchContext(NamedTuple):
     customer_id: str | None
 
 
-def _batch_contexts(dialect: Dialect) -> Any:
+def _batch_contexts() -> Any:
     kinds: Mapping[str, Any] = {"i": Integer, "organization_id": Id, "key": Text, "departure_id": Id, "email_key": Text}
-    row = rows_parameter(dialect, "wanted", {**kinds, "ahead": BigInteger}).c
-    now = now_us(dialect) + row.ahead  # the clock of a sandbox may be ahead of the others of the batch
+    row = rows_parameter("wanted", {**kinds, "ahead": BigInteger}).c
+    now = NOW + row.ahead  # the clock of a sandbox may be ahead of the others of the batch
     seats_held = select_seats_held(row.organization_id, row.departure_id, now)
     stored = and_(idempotency.c.organization_id == row.organization_id, idempotency.c.key == row.key)
     is_customer = and_(customers.c.organization_id == row.organization_id, customers.c.email_key == row.email_key)
@@ -124,7 +120,7 @@ def _batch_contexts(dialect: Dialect) -> Any:
     )
 
 
-_BATCH_CONTEXTS = Statement(_batch_contexts)
+_BATCH_CONTEXTS = Statement(_batch_contexts())
 
 
 def contexts_query(keys: Iterable[Mapping[str, object]]) -> Query[dict[int, BatchContext]]:
@@ -151,15 +147,11 @@ class BookingContext(NamedTuple):
 _OF_OTHER_HOLDS = holds.c.id.is_distinct_from(bindparam("hold_id", type_=Id))
 
 
-def _context(dialect: Dialect) -> Any:
-    seats_held = select_seats_held(OWNER, _DEPARTURE_ID, now_us(dialect)).where(_OF_OTHER_HOLDS)
-    customer = select(customers.c.id).where(
-        customers.c.organization_id == OWNER, customers.c.email_key == bindparam("email_key", type_=Text)
-    )
-    return select(now_us(dialect), seats_held.scalar_subquery(), customer.scalar_subquery())
-
-
-_CONTEXT = Statement(_context)
+_seats_held = select_seats_held(OWNER, _DEPARTURE_ID, NOW).where(_OF_OTHER_HOLDS)
+_customer = select(customers.c.id).where(
+    customers.c.organization_id == OWNER, customers.c.email_key == bindparam("email_key", type_=Text)
+)
+_CONTEXT = Statement(select(NOW, _seats_held.scalar_subquery(), _customer.scalar_subquery()))
 
 
 def get_context(
@@ -230,18 +222,16 @@ class DepartureDetails(NamedTuple):
 
 
 _DEPARTURE_DETAILS = Statement(
-    lambda dialect: (
-        select(
-            departures.c.id,
-            experiences.c.id,
-            experiences.c.title,
-            experiences.c.slug,
-            departures.c.seats_taken,
-            departures.c.cancelling,
-        )
-        .join_from(departures, experiences)
-        .where(departures.c.organization_id == OWNER, in_rows(dialect, departures.c.id, "wanted", "id"))
+    select(
+        departures.c.id,
+        experiences.c.id,
+        experiences.c.title,
+        experiences.c.slug,
+        departures.c.seats_taken,
+        departures.c.cancelling,
     )
+    .join_from(departures, experiences)
+    .where(departures.c.organization_id == OWNER, in_rows(departures.c.id, "wanted", "id"))
 )
 
 

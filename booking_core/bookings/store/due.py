@@ -4,28 +4,27 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, Select, and_, bindparam, case, func, literal_column, or_, select, tuple_
-from sqlalchemy.engine import Dialect
 
 from booking_core.base.clock import END_OF_TIME, HOUR
 from booking_core.bookings.store.of_departures import CONFIRMED_SEATS, LIVE, PENDING
 from booking_core.bookings.store.rows import LOCKED, BookingDetails
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import LIMIT, OWNER, Statement, as_ids, in_rows, now_us
+from booking_core.db.statements import LIMIT, NOW, OWNER, Statement, as_ids, in_rows
 from booking_core.db.tables import Id, bookings, departures, experiences
 from booking_core.due_work.rows import NIL_ID, DuePage, DueRow, DueRows, Owner
 
-EXPIRED = DueRows(bookings, bookings.c.expires_at, bookings.c.id, lambda _: (PENDING,))
+EXPIRED = DueRows(bookings, bookings.c.expires_at, bookings.c.id, (PENDING,))
 
 
-def _lock_expired(dialect: Dialect) -> Any:
+def _lock_expired() -> Any:
     """Build the statement that locks expired bookings, and skips bookings that are being paid."""
     is_own = bookings.c.organization_id == OWNER
-    due = (is_own, PENDING, bookings.c.expires_at <= now_us(dialect), in_rows(dialect, bookings.c.id, "wanted", "id"))
+    due = (is_own, PENDING, bookings.c.expires_at <= NOW, in_rows(bookings.c.id, "wanted", "id"))
     return select(*LOCKED).where(*due).order_by(bookings.c.id).with_for_update(key_share=True, skip_locked=True)
 
 
-_LOCK_EXPIRED = Statement(_lock_expired)
+_LOCK_EXPIRED = Statement(_lock_expired())
 
 
 def lock_expired(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> list[BookingDetails]:
@@ -34,13 +33,12 @@ def lock_expired(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> li
     return [BookingDetails._make(row) for row in rows]
 
 
-def _try_lock_departures(dialect: Dialect) -> Any:
-    is_own = departures.c.organization_id == OWNER
-    query = select(departures.c.id).where(is_own, in_rows(dialect, departures.c.id, "wanted", "id"))
-    return query.order_by(departures.c.id).with_for_update(key_share=True, skip_locked=True)
-
-
-_TRY_LOCK_DEPARTURES = Statement(_try_lock_departures)
+_TRY_LOCK_DEPARTURES = Statement(
+    select(departures.c.id)
+    .where(departures.c.organization_id == OWNER, in_rows(departures.c.id, "wanted", "id"))
+    .order_by(departures.c.id)
+    .with_for_update(key_share=True, skip_locked=True)
+)
 
 
 def try_lock_departures(tx: Tx, organization_id: str, departure_ids: Iterable[str]) -> set[str]:
@@ -50,7 +48,7 @@ def try_lock_departures(tx: Tx, organization_id: str, departure_ids: Iterable[st
 
 
 _IS_CANCELLING = (departures.c.cancelling.is_not(None), departures.c.status == literal_column("'cancelled'"))
-CANCELLING = DueRows(departures, departures.c.starts_at, departures.c.id, lambda _: _IS_CANCELLING, ahead=END_OF_TIME)
+CANCELLING = DueRows(departures, departures.c.starts_at, departures.c.id, _IS_CANCELLING, ahead=END_OF_TIME)
 """Cancelled departures with bookings that are still to be cancelled, the first to start first, also in the future."""
 
 
@@ -64,17 +62,19 @@ class ClosedDeparture(NamedTuple):
     """False: it is none, or nothing can be decided yet."""
 
 
-def _organizations_with_minimum(_: Dialect) -> Any:
-    owner = tables.organizations.c
-    behind = owner.id > bindparam("after", type_=Id)
-    query = select(owner.id, owner.cancel_under_minimum, owner.clock_offset)
-    return query.where(behind).order_by(owner.id).limit(LIMIT)
+_owner = tables.organizations.c
+_ORGANIZATIONS_WITH_MINIMUM = Statement(
+    select(_owner.id, _owner.cancel_under_minimum, _owner.clock_offset)
+    .where(_owner.id > bindparam("after", type_=Id))
+    .order_by(_owner.id)
+    .limit(LIMIT)
+)
 
 
-def _window(dialect: Dialect) -> Select[Any]:
+def _window() -> Select[Any]:
     """Select a page of the departures of an organization that start within its longest lead, along their index."""
     is_own, start = departures.c.organization_id == OWNER, departures.c.starts_at
-    now = select(now_us(dialect)).scalar_subquery()
+    now = select(NOW).scalar_subquery()
     lead = func.coalesce(experiences.c.hours_before_booking_closes, tables.organizations.c.hours_before_booking_closes)
     longest = (
         select(func.max(lead) * literal_column(str(HOUR), type_=BigInteger))
@@ -99,17 +99,17 @@ def _window(dialect: Dialect) -> Select[Any]:
     )
 
 
-def _closed(dialect: Dialect) -> Any:
+def _closed() -> Any:
     """Select the page, each departure with its minimum and whether it can be decided: enough confirmed seats, or no
     pending booking. Only the departures of the page that are unchecked are counted."""
-    page, owner = _window(dialect).cte("page").prefix_with("MATERIALIZED"), tables.organizations
+    page, owner = _window().cte("page").prefix_with("MATERIALIZED"), tables.organizations
     lead = func.coalesce(experiences.c.hours_before_booking_closes, owner.c.hours_before_booking_closes)
     live = and_(bookings.c.organization_id == page.c.organization_id, bookings.c.departure_id == page.c.id, LIVE)
     confirmed = select(CONFIRMED_SEATS).where(live).correlate(page).scalar_subquery()
     pending = select(func.count()).where(live, PENDING).correlate(page).scalar_subquery()
     is_unchecked = and_(
         owner.c.cancel_under_minimum,
-        page.c.starts_at - lead * literal_column(str(HOUR), type_=BigInteger) <= now_us(dialect),
+        page.c.starts_at - lead * literal_column(str(HOUR), type_=BigInteger) <= NOW,
         page.c.status != literal_column("'cancelled'"),
         page.c.minimum_checked_at.is_(None),
         experiences.c.min_participants.is_not(None),
@@ -128,8 +128,7 @@ def _closed(dialect: Dialect) -> Any:
     )
 
 
-_ORGANIZATIONS_WITH_MINIMUM = Statement(_organizations_with_minimum)
-_CLOSED = Statement(_closed)
+_CLOSED = Statement(_closed())
 _PAGE = 200
 """Departures of a page: most of them have no minimum, or were checked before."""
 

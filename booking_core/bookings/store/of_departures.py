@@ -3,13 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import (
-    and_,
-    bindparam,
-    func,
-    literal_column,
-    select,
-)
+from sqlalchemy import and_, bindparam, func, literal_column, select
 
 from booking_core.bookings.store.rows import (
     LOCKED,
@@ -66,11 +60,9 @@ class StatusCount(NamedTuple):
 
 
 _COUNT_BY_STATUS = Statement(
-    lambda dialect: (
-        select(bookings.c.departure_id, bookings.c.status, func.count(), func.sum(bookings.c.seats))
-        .where(bookings.c.organization_id == OWNER, in_rows(dialect, bookings.c.departure_id, "wanted", "id"))
-        .group_by(bookings.c.departure_id, bookings.c.status)
-    )
+    select(bookings.c.departure_id, bookings.c.status, func.count(), func.sum(bookings.c.seats))
+    .where(bookings.c.organization_id == OWNER, in_rows(bookings.c.departure_id, "wanted", "id"))
+    .group_by(bookings.c.departure_id, bookings.c.status)
 )
 
 

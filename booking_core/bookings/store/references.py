@@ -1,17 +1,9 @@
 """External references that a booking has alone: their locks, and those that are taken."""
 
 from collections.abc import Collection, Iterable
-from functools import partial
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Text,
-    and_,
-    func,
-    literal_column,
-    select,
-)
+from sqlalchemy import ColumnElement, Text, and_, func, literal_column, select
 from sqlalchemy.engine import Dialect
 
 from booking_core.bookings.rules import Reference
@@ -25,8 +17,8 @@ from booking_core.records.idempotency import has_lock
 # gets it, and the others find its booking.
 
 
-def _lock_references(dialect: Dialect, *, blocking: bool) -> Any:
-    row = rows_from_json(dialect, "wanted", {"organization_id": Id, "text": Text, "lock": Text}).c
+def _lock_references(*, blocking: bool) -> Any:
+    row = rows_from_json("wanted", {"organization_id": Id, "text": Text, "lock": Text}).c
     if blocking:  # the row that it returns is void
         is_held: ColumnElement[bool] = func.pg_advisory_xact_lock(
             func.hashtextextended(row.lock, literal_column("0"))
@@ -36,18 +28,15 @@ def _lock_references(dialect: Dialect, *, blocking: bool) -> Any:
     return select(row.organization_id, row.text, is_held)
 
 
-_LOCK_REFERENCES = Statement(partial(_lock_references, blocking=True))
-_TRY_LOCK_REFERENCES = Statement(partial(_lock_references, blocking=False))
+_LOCK_REFERENCES = Statement(_lock_references(blocking=True))
+_TRY_LOCK_REFERENCES = Statement(_lock_references(blocking=False))
 
 
-def _taken(dialect: Dialect) -> Any:
-    row = rows_parameter(dialect, "wanted", {"organization_id": Id, "text": Text}).c
-    same = and_(bookings.c.organization_id == row.organization_id, bookings.c.external_reference == row.text)
-    is_taken = select(bookings.c.id).where(same).correlate(row.text.table).exists()
-    return select(row.organization_id, row.text).where(is_taken)
-
-
-_TAKEN_REFERENCES = Statement(_taken)
+_row = rows_parameter("wanted", {"organization_id": Id, "text": Text})
+_same = and_(bookings.c.organization_id == _row.c.organization_id, bookings.c.external_reference == _row.c.text)
+_TAKEN_REFERENCES = Statement(
+    select(_row.c.organization_id, _row.c.text).where(select(bookings.c.id).where(_same).correlate(_row).exists())
+)
 
 
 def references_query(

@@ -3,17 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    FromClause,
-    Select,
-    and_,
-    case,
-    literal_column,
-    or_,
-    select,
-)
-from sqlalchemy.engine import Dialect
+from sqlalchemy import ColumnElement, FromClause, Select, and_, case, literal_column, or_, select
 
 from booking_core import payments
 from booking_core.bookings.rules import BookingRow
@@ -113,13 +103,10 @@ def get_details(tx: Tx, organization_id: str, booking_id: str, *, lock: bool) ->
     return BookingDetails._make(row) if row else None
 
 
-def _many(dialect: Dialect) -> FromClause:
-    is_own = bookings.c.organization_id == OWNER
-    return select(bookings).where(is_own, in_rows(dialect, bookings.c.id, "wanted", "id")).subquery("page")
-
-
-_GET_MANY = Statement(lambda dialect: joined(_many(dialect)))
-_GET_MANY_WITH_PAYMENT = Statement(lambda dialect: select_with_payment(_many(dialect)))
+_MANY = (
+    select(bookings).where(bookings.c.organization_id == OWNER, in_rows(bookings.c.id, "wanted", "id")).subquery("page")
+)
+_GET_MANY, _GET_MANY_WITH_PAYMENT = Statement(joined(_MANY)), Statement(select_with_payment(_MANY))
 
 
 def get_many(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, BookingRow]:

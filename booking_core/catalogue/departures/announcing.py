@@ -5,18 +5,17 @@ and none when it looks as it did in its last event.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 from sqlalchemy import BigInteger, and_, bindparam, func, select
-from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
 from booking_core.base.context import Organization
 from booking_core.catalogue.departures import rules, store
 from booking_core.catalogue.departures.rules import DepartureRow
 from booking_core.db.engine import Tx
-from booking_core.db.statements import OWNER, Statement, as_ids, in_rows, now_us
+from booking_core.db.statements import NOW, OWNER, Statement, as_ids, in_rows
 from booking_core.db.tables import departures, holds
 from booking_core.db.tables import events as events_table
 from booking_core.due_work.rows import DueRows, Processed
@@ -25,22 +24,19 @@ from booking_core.records import events
 from booking_core.records.departure_touches import IS_WANTED, WINDOW
 from booking_core.records.events import NewEvent
 
-TOUCHED = DueRows(
-    departures, departures.c.announce_at, departures.c.id, lambda _: (departures.c.announce_at.is_not(None),)
-)
+TOUCHED = DueRows(departures, departures.c.announce_at, departures.c.id, (departures.c.announce_at.is_not(None),))
 
 
-def _lock_due(dialect: Dialect) -> Any:
-    return (
-        select(departures.c.id, IS_WANTED)
-        .where(
-            departures.c.organization_id == OWNER,
-            in_rows(dialect, departures.c.id, "wanted", "id"),
-            departures.c.announce_at <= select(now_us(dialect)).scalar_subquery(),
-        )
-        .order_by(departures.c.id)
-        .with_for_update(key_share=True, of=departures)
+_LOCK_DUE = Statement(
+    select(departures.c.id, IS_WANTED)
+    .where(
+        departures.c.organization_id == OWNER,
+        in_rows(departures.c.id, "wanted", "id"),
+        departures.c.announce_at <= select(NOW).scalar_subquery(),
     )
+    .order_by(departures.c.id)
+    .with_for_update(key_share=True, of=departures)
+)
 
 
 class _State(NamedTuple):
@@ -73,20 +69,14 @@ _HOLD_ENDS_AT = (
     .correlate(departures)
     .scalar_subquery()
 )
-
-
-def _states(dialect: Dialect) -> Any:
-    same = and_(_last.c.organization_id == departures.c.organization_id, _last.c.sequence == _LAST_SEQUENCE)
-    return (
-        store.select_rows()
-        .add_columns(_HOLD_ENDS_AT, _last.c.created_at, _last.c.body)
-        .join(_last, same, isouter=True)
-        .where(departures.c.organization_id == OWNER, in_rows(dialect, departures.c.id, "wanted", "id"))
-        .order_by(departures.c.id)
-    )
-
-
-_LOCK_DUE, _STATES = Statement(_lock_due), Statement(_states)
+_is_last = and_(_last.c.organization_id == departures.c.organization_id, _last.c.sequence == _LAST_SEQUENCE)
+_STATES = Statement(
+    store.select_rows()
+    .add_columns(_HOLD_ENDS_AT, _last.c.created_at, _last.c.body)
+    .join(_last, _is_last, isouter=True)
+    .where(departures.c.organization_id == OWNER, in_rows(departures.c.id, "wanted", "id"))
+    .order_by(departures.c.id)
+)
 _WIDTH = len(DepartureRow._fields)
 
 

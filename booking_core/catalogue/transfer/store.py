@@ -8,8 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import orjson
-from sqlalchemy import Boolean, Select, Table, and_, select
-from sqlalchemy.engine import Dialect
+from sqlalchemy import Boolean, Table, and_, select
 
 from booking_core.catalogue.transfer.changes import CatalogueRow
 from booking_core.db.engine import Tx
@@ -56,13 +55,8 @@ class TableReader:
         The organization is part of each wanted row: SQLite looks each row up. With a separate parameter it would scan
         all rows of the organization, and all wanted rows for each of them.
         """
-        table = self.table
-
-        def build(dialect: Dialect) -> Select[Any]:
-            rows = rows_parameter(dialect, "wanted", {name: table.c[name].type for name in names})
-            return self._select.join(rows, and_(*(table.c[name] == rows.c[name] for name in names)))
-
-        return Statement(build)
+        rows = rows_parameter("wanted", {name: self.table.c[name].type for name in names})
+        return Statement(self._select.join(rows, and_(*(self.table.c[name] == rows.c[name] for name in names))))
 
     def _row(self, values: tuple[Any, ...]) -> CatalogueRow:
         row = dict(zip(self._names, values, strict=True))

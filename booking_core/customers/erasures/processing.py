@@ -33,7 +33,7 @@ DUE = DueRows(
     tables.erasures,
     tables.erasures.c.requested_at,
     tables.erasures.c.customer_id,
-    lambda _: (tables.erasures.c.finished_at.is_(None),),
+    (tables.erasures.c.finished_at.is_(None),),
     ahead=-SETTLED_AFTER,
 )
 

@@ -139,26 +139,24 @@ _OPEN_REFUND = exists(
     .correlate(tables.customers)
 )
 _LOCK_EXPIRED = Statement(
-    lambda dialect: (
-        select(_customers.id)
-        .where(
-            _customers.organization_id == OWNER,
-            in_rows(dialect, _customers.id, "wanted", "id"),
-            _customers.anonymized_at.is_(None),
-            _customers.created_at < _BEFORE,
-            _customers.updated_at < _BEFORE,
-            ~_RECENT_BOOKING,
-            ~_OPEN_REFUND,
-        )
-        .order_by(_customers.id)
-        .with_for_update(of=tables.customers, skip_locked=True)
+    select(_customers.id)
+    .where(
+        _customers.organization_id == OWNER,
+        in_rows(_customers.id, "wanted", "id"),
+        _customers.anonymized_at.is_(None),
+        _customers.created_at < _BEFORE,
+        _customers.updated_at < _BEFORE,
+        ~_RECENT_BOOKING,
+        ~_OPEN_REFUND,
     )
+    .order_by(_customers.id)
+    .with_for_update(of=tables.customers, skip_locked=True)
 )
 
 
 def candidates(retention_days: int) -> DueRows:
     """Return the customers that are older than the retention, anonymized ones among them, for `expire`."""
-    return DueRows(tables.customers, _customers.created_at, _customers.id, lambda _: (), ahead=-retention_days * DAY)
+    return DueRows(tables.customers, _customers.created_at, _customers.id, ahead=-retention_days * DAY)
 
 
 def expire(tx: Tx, organization_id: str, customer_ids: Sequence[str], *, retention_days: int) -> Processed[None]:

@@ -21,7 +21,6 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.engine import Dialect
 
 from booking_core.base.clock import MINUTE
 from booking_core.customers.erasures.rules import Erasure, ErasureStep
@@ -57,11 +56,9 @@ def _replacement(table: Table, key: str) -> Statement:
     if "updated_at" in table.c:
         values["updated_at"] = case((table.c.updated_at < _AT, _AT), else_=table.c.updated_at)
     return Statement(
-        lambda dialect: (
-            update(table)
-            .where(table.c.organization_id == OWNER, in_rows(dialect, table.c[key], "wanted", "id"), holds_data)
-            .values(values)
-        )
+        update(table)
+        .where(table.c.organization_id == OWNER, in_rows(table.c[key], "wanted", "id"), holds_data)
+        .values(values)
     )
 
 
@@ -89,16 +86,14 @@ def forget_excerpts(tx: Tx, organization_id: str, delivery_ids: Collection[str])
 # Erasures --------------------------------------------------------------------------------------------------------
 
 _LOCK = Statement(
-    lambda dialect: (
-        select(_erasures.customer_id, _erasures.addresses, _erasures.step, _erasures.position)
-        .where(
-            _erasures.organization_id == OWNER,
-            in_rows(dialect, _erasures.customer_id, "wanted", "id"),
-            _erasures.finished_at.is_(None),
-        )
-        .order_by(_erasures.requested_at, _erasures.customer_id)
-        .with_for_update(skip_locked=True)
+    select(_erasures.customer_id, _erasures.addresses, _erasures.step, _erasures.position)
+    .where(
+        _erasures.organization_id == OWNER,
+        in_rows(_erasures.customer_id, "wanted", "id"),
+        _erasures.finished_at.is_(None),
     )
+    .order_by(_erasures.requested_at, _erasures.customer_id)
+    .with_for_update(skip_locked=True)
 )
 _GET = Statement(
     select(_erasures.requested_at, _erasures.finished_at).where(
@@ -192,23 +187,19 @@ def of_bookings(query: Select[Any], source: Any) -> Select[Any]:
 _GUEST_BOOKINGS = select(*(ends_at if name == "ends_at" else _bookings[name] for name in GuestBooking._fields))
 _BOOKINGS = of_bookings(_GUEST_BOOKINGS, tables.bookings).where(_bookings.organization_id == OWNER)
 _OF_CUSTOMERS = Statement(
-    lambda dialect: (
-        of_bookings(_GUEST_BOOKINGS, tables.timeline)
-        .where(
-            _timeline.organization_id == OWNER,
-            in_rows(dialect, _timeline.customer_id, "wanted", "id"),
-            _bookings.customer_id == _timeline.customer_id,
-        )
-        .distinct()
-        .order_by(_bookings.booking_number)
+    of_bookings(_GUEST_BOOKINGS, tables.timeline)
+    .where(
+        _timeline.organization_id == OWNER,
+        in_rows(_timeline.customer_id, "wanted", "id"),
+        _bookings.customer_id == _timeline.customer_id,
     )
+    .distinct()
+    .order_by(_bookings.booking_number)
 )
 _LOCK_BOOKINGS = Statement(
-    lambda dialect: (
-        _BOOKINGS.where(in_rows(dialect, _bookings.id, "wanted", "id"), _bookings.customer_id == _CUSTOMER)
-        .order_by(_bookings.id)
-        .with_for_update(of=tables.bookings)
-    )
+    _BOOKINGS.where(in_rows(_bookings.id, "wanted", "id"), _bookings.customer_id == _CUSTOMER)
+    .order_by(_bookings.id)
+    .with_for_update(of=tables.bookings)
 )
 _LEGACY = Scan(
     _BOOKINGS.where(
@@ -238,8 +229,8 @@ _OPEN_REFUND = Statement(
     .limit(literal_column("1"))
 )
 _HOLDERS = Statement(
-    lambda dialect: select(_customers.email_key, _customers.id).where(
-        _customers.organization_id == OWNER, in_rows(dialect, _customers.email_key, "wanted", "id")
+    select(_customers.email_key, _customers.id).where(
+        _customers.organization_id == OWNER, in_rows(_customers.email_key, "wanted", "id")
     )
 )
 
@@ -298,15 +289,15 @@ class StoredEvent(NamedTuple):
 
 # The sum hides columns of other indexes, which SQLite would scan rather than sort the few rows of this one.
 _EVENTS = Scan(
-    lambda dialect: select(
+    select(
         (_events.sequence + literal_column("0")).label("sequence"), *(_events[name] for name in StoredEvent._fields[1:])
-    ).where(_events.organization_id == OWNER, in_rows(dialect, _events.resource_id, "wanted", "id"))
+    ).where(_events.organization_id == OWNER, in_rows(_events.resource_id, "wanted", "id"))
 )
 
 
-def _deliveries(dialect: Dialect) -> Any:
+def _deliveries() -> Any:
     """Select the deliveries of events, by a look-up for each endpoint of the organization."""
-    rows = rows_parameter(dialect, "wanted", {"type": Text, "sequence": BigInteger})
+    rows = rows_parameter("wanted", {"type": Text, "sequence": BigInteger})
     endpoints, deliveries = tables.webhook_endpoints.c, tables.deliveries.c
     of_event = and_(
         deliveries.organization_id == endpoints.organization_id,
@@ -321,7 +312,7 @@ def _deliveries(dialect: Dialect) -> Any:
     )
 
 
-_DELIVERIES = Statement(_deliveries)
+_DELIVERIES = Statement(_deliveries())
 
 
 def find_events(
@@ -371,9 +362,7 @@ ANSWERS = Scan(
 def _among(table: Table, is_anonymous: ColumnElement[bool]) -> Statement:
     """Return the statement that selects the ids whose row is anonymized."""
     return Statement(
-        lambda dialect: select(table.c.id).where(
-            table.c.organization_id == OWNER, in_rows(dialect, table.c.id, "wanted", "id"), is_anonymous
-        )
+        select(table.c.id).where(table.c.organization_id == OWNER, in_rows(table.c.id, "wanted", "id"), is_anonymous)
     )
 
 

@@ -20,7 +20,6 @@ from sqlalchemy import (
     select,
     union_all,
 )
-from sqlalchemy.engine import Dialect
 
 from booking_core.db.engine import Tx
 from booking_core.db.paging import KeysetList
@@ -151,15 +150,9 @@ _LOCKED = _CARDS.add_columns(*(gift_cards.c[name] for name in _EXTRA_NAMES)).wit
 )
 
 
-def _with_code(dialect: Dialect) -> ColumnElement[bool]:
-    return in_rows(dialect, gift_cards.c.code_hash, "wanted", "code_hash")
-
-
-_LOCK = Statement(_LOCKED.where(gift_cards.c.id == ROW_ID))
-_LOCK_BY_CODE = Statement(lambda dialect: _LOCKED.where(_with_code(dialect)))
-_FIND_BY_CODE = Statement(
-    lambda dialect: select(gift_cards.c.id).where(gift_cards.c.organization_id == OWNER, _with_code(dialect))
-)
+_HAS_CODE = in_rows(gift_cards.c.code_hash, "wanted", "code_hash")
+_LOCK, _LOCK_BY_CODE = Statement(_LOCKED.where(gift_cards.c.id == ROW_ID)), Statement(_LOCKED.where(_HAS_CODE))
+_FIND_BY_CODE = Statement(select(gift_cards.c.id).where(gift_cards.c.organization_id == OWNER, _HAS_CODE))
 
 
 def _hashes(hashes: Iterable[str]) -> str:

@@ -5,19 +5,17 @@ A transaction writes one row of the feed and nothing for webhooks: the package `
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
 from sqlalchemy import any_, bindparam, func, select, update
-from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.dml import Update
 
 from booking_core.base import tokens
 from booking_core.base.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Query, Row, Tx
-from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
+from booking_core.db.statements import Statement, as_json, in_rows, on_postgresql, rows_parameter
 from booking_core.models.events import EventType
 from booking_core.models.limits import API_VERSION
 
@@ -79,29 +77,33 @@ _COLUMNS = {
 """The columns of the rows parameter, named as the columns that they are added to."""
 
 
-def _lock(dialect: Dialect, *, blocking: bool) -> Update:
+def _lock(*, blocking: bool) -> Update:
     counters = tables.counters.c
-    row = rows_parameter(dialect, "wanted", _COLUMNS).c
-    change = update(tables.counters).where(counters.organization_id == row.organization_id)
-    if dialect.name == "postgresql":
-        # Rows are locked in the order of their ids before any is changed: two batches with several organizations in
-        # common wait for each other and never deadlock.
-        in_order = (
-            select(counters.organization_id)
-            .where(in_rows(dialect, counters.organization_id, "wanted", "organization_id"))
-            .order_by(counters.organization_id)
-            .with_for_update(key_share=True, skip_locked=not blocking)
-            .correlate(None)
+    row = rows_parameter("wanted", _COLUMNS).c
+    # Rows are locked in the order of their ids before any is changed: two batches with several organizations in common
+    # wait for each other and never deadlock.
+    in_order = (
+        select(counters.organization_id)
+        .where(in_rows(counters.organization_id, "wanted", "organization_id"))
+        .order_by(counters.organization_id)
+        .with_for_update(key_share=True, skip_locked=not blocking)
+        .correlate(None)
+    )
+    return (
+        update(tables.counters)
+        .where(
+            counters.organization_id == row.organization_id,
+            on_postgresql(counters.organization_id == any_(func.array(in_order.scalar_subquery()))),
         )
-        change = change.where(counters.organization_id == any_(func.array(in_order.scalar_subquery())))
-    return change.values(
-        last_booking_number=counters.last_booking_number + row.last_booking_number,
-        last_event_sequence=counters.last_event_sequence + row.last_event_sequence,
-    ).returning(counters.organization_id, counters.last_booking_number, counters.last_event_sequence)
+        .values(
+            last_booking_number=counters.last_booking_number + row.last_booking_number,
+            last_event_sequence=counters.last_event_sequence + row.last_event_sequence,
+        )
+        .returning(counters.organization_id, counters.last_booking_number, counters.last_event_sequence)
+    )
 
 
-_LOCK_SEQUENCES = Statement(partial(_lock, blocking=True))
-_TRY_SEQUENCES = Statement(partial(_lock, blocking=False))
+_LOCK_SEQUENCES, _TRY_SEQUENCES = Statement(_lock(blocking=True)), Statement(_lock(blocking=False))
 
 
 def lock_sequences(tx: Tx, counts: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:

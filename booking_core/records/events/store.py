@@ -28,7 +28,7 @@ from sqlalchemy import (
 
 from booking_core.base.clock import END_OF_TIME, MINUTE
 from booking_core.db.engine import Tx
-from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement, materialized
+from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement, in_selected
 from booking_core.db.tables import (
     Id,
     deliveries,
@@ -245,9 +245,9 @@ _OLD = (
     .with_for_update(skip_locked=True)
 )
 _PURGE = Statement(
-    lambda dialect: delete(events).where(
+    delete(events).where(
         events.c.organization_id == OWNER,
-        events.c.sequence.in_(materialized(dialect, _OLD)),
+        in_selected(events.c.sequence, _OLD),
     )
 )
 

@@ -20,7 +20,6 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.engine import Dialect
 
 from booking_core.base import gift_codes
 from booking_core.base.tokens import SEALED_PREFIX
@@ -28,7 +27,7 @@ from booking_core.bookings import checkouts
 from booking_core.db import sql_files, tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Scan
-from booking_core.db.statements import Statement, as_json, rows_parameter
+from booking_core.db.statements import Statement, as_json, has_key, rows_parameter
 from booking_core.db.unit_of_work import ColumnValues
 from booking_core.notifications import SEALED_FOR as SEALED_FOR_MAIL
 from booking_core.payments import stripe_accounts
@@ -249,21 +248,17 @@ def count_others(tx: Tx, kind: SealedKind, key_id: str) -> int:
 @lru_cache
 def _replace(kind: SealedKind) -> Statement:
     """Replaces a value only if it has not changed since it was read."""
-
-    def build(dialect: Dialect) -> Any:
-        table = kind.table
-        kinds: dict[str, Any] = {name: table.c[name].type for name in kind.key}
-        kinds |= {"former": Text, "sealed_anew": Text}
-        if kind.table is tables.gift_cards:
-            kinds["hashed_anew"] = Text
-        new = rows_parameter(dialect, "anew", kinds).c
-        values = {kind.column: new.sealed_anew}
-        if kind.table is tables.gift_cards:
-            values["code_hash"] = new.hashed_anew
-        is_row = and_(*(table.c[name] == new[name] for name in kind.key), kind.sealed == new.former)
-        return update(table).where(is_row).values(values)
-
-    return Statement(build)
+    table = kind.table
+    kinds: dict[str, Any] = {name: table.c[name].type for name in kind.key}
+    kinds |= {"former": Text, "sealed_anew": Text}
+    if table is tables.gift_cards:
+        kinds["hashed_anew"] = Text
+    new = rows_parameter("anew", kinds).c
+    values = {kind.column: new.sealed_anew}
+    if table is tables.gift_cards:
+        values["code_hash"] = new.hashed_anew
+    is_row = and_(*(table.c[name] == new[name] for name in kind.key), kind.sealed == new.former)
+    return Statement(update(table).where(is_row).values(values))
 
 
 def replace(tx: Tx, kind: SealedKind, anew: Sequence[Mapping[str, object]]) -> int:
@@ -319,13 +314,11 @@ def former_links(tx: Tx, key_id: str, after: RowPosition, limit: int) -> tuple[l
     return [dict(zip(_ID, row, strict=True)) for row in rows], last
 
 
-def _new_links(dialect: Dialect) -> Any:
-    key, booking = rows_parameter(dialect, "wanted", _ID).c, tables.bookings.c
-    is_booking = and_(booking.organization_id == key.organization_id, booking.id == key.id, _HAS_FORMER_LINK)
-    return update(tables.bookings).where(is_booking).values(manage_key_id=bindparam("key_id", type_=Text))
-
-
-_NEW_LINKS = Statement(_new_links)
+_NEW_LINKS = Statement(
+    update(tables.bookings)
+    .where(has_key(tables.bookings, rows_parameter("wanted", _ID)), _HAS_FORMER_LINK)
+    .values(manage_key_id=bindparam("key_id", type_=Text))
+)
 
 
 def make_new_links(tx: Tx, key_id: str, bookings: Sequence[ColumnValues]) -> int:
