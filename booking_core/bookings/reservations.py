@@ -15,7 +15,7 @@ from booking_core.base.errors import Conflict, IdempotencyInProgress, Idempotenc
 from booking_core.bookings import storefront
 from booking_core.bookings.storefront import CheckoutRequest
 from booking_core.db.engine import Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, in_rows, purge_before
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, in_rows
 from booking_core.db.tables import bookings, reservations
 from booking_core.due_work.rows import DueRows
 from booking_core.models.holds import HoldCreate
@@ -175,12 +175,5 @@ _OF_BOOKINGS = Statement(
 
 # Not booked ----------------------------------------------------------------------------------------------------------
 
-_IS_UNBOOKED = reservations.c.booking_id.is_(None)
-UNBOOKED = DueRows(reservations, reservations.c.created_at, reservations.c.id, (_IS_UNBOOKED,))
-"""The reservations that were not booked, due at their creation: a purge looks for earlier ones."""
-_PURGE = purge_before(reservations, reservations.c.created_at, reservations.c.organization_id == OWNER, _IS_UNBOOKED)
-
-
-def purge_unbooked(tx: Tx, organization_id: str, *, before: int, limit: int) -> int:
-    """Delete an organization's reservations from before that instant that were not booked, and return how many."""
-    return tx.run(_PURGE, organization_id=organization_id, before=before, limit=limit)
+UNBOOKED = DueRows(reservations, reservations.c.created_at, reservations.c.id, (reservations.c.booking_id.is_(None),))
+"""The reservations that were not booked, due at their creation: a purge deletes earlier ones."""

@@ -5,7 +5,7 @@ with the number of organizations and not with the number of rows. The rows of on
 the same index, each page after the last one: no statement reads skipped rows again.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -27,8 +27,8 @@ from sqlalchemy import (
     tuple_,
 )
 
-from booking_core.db.engine import Tx
-from booking_core.db.statements import LIMIT, NOW, OWNER, Statement
+from booking_core.db.engine import Row, Tx
+from booking_core.db.statements import LIMIT, NOW, OWNER, Statement, as_ids, in_rows, purge_before
 from booking_core.db.tables import Id, organizations
 
 NIL_ID = "00000000-0000-0000-0000-000000000000"
@@ -126,14 +126,15 @@ class DueRows:
         ahead: int = 0,
         bounds: Sequence[ColumnElement[bool]] = (),
     ) -> None:
-        self._owner, self._at, self._key = table.c.organization_id, at, key
-        self._conditions, self._bounds = conditions, bounds
+        self._table, self._owner, self._at, self._key = table, table.c.organization_id, at, key
+        self._conditions, self._bounds, self._ahead = conditions, bounds, ahead
         self._is_id = not isinstance(key.type, Text)
         until = func.coalesce(_UNTIL, NOW, type_=BigInteger) + literal_column(str(ahead))
         self._until: ColumnElement[int] = select(until).scalar_subquery()
         """The last due instant, evaluated once for the statement: a bound of the index."""
         self._organizations = Statement(self._select_organizations())
         self._find = Statement(self._select_rows())
+        self._purge = purge_before(table, at, self._owner == OWNER, *conditions)
 
     def organizations(self, tx: Tx, *, after: str, limit: int, until: int | None = None) -> list[Owner]:
         """Return organizations that have such rows, after `after` in the order of their ids.
@@ -153,6 +154,31 @@ class DueRows:
         rows = [DueRow(*row) for row in records]
         return DuePage(rows, rows[-1] if len(rows) == limit else None)
 
+    def locking(self, query: Select[Any], *, key_share: bool = False) -> Statement:
+        """Return a statement for `lock`.
+
+        Args:
+            query: selects from the table; it may join others, whose rows are not locked.
+            key_share: others may meanwhile insert rows that refer to the locked ones.
+        """
+        return Statement(
+            query.where(in_rows(self._key, "wanted", "id"), *self._are_due())
+            .order_by(self._at, self._key)
+            .with_for_update(of=self._table, skip_locked=True, key_share=key_share)
+        )
+
+    def lock(self, tx: Tx, statement: Statement, organization_id: str, keys: Iterable[str]) -> list[Row]:
+        """Lock the rows among these that are still due, the earliest due first, and skip locked ones.
+
+        Args:
+            statement: made by `locking`.
+        """
+        return tx.all(statement, organization_id=organization_id, wanted=as_ids(keys), until=None)
+
+    def purge(self, tx: Tx, organization_id: str, *, before: int, limit: int) -> int:
+        """Delete rows of an organization that were due before that instant, the oldest first, and return how many."""
+        return tx.run(self._purge, organization_id=organization_id, before=before + self._ahead, limit=limit)
+
     def _first(self, column: ColumnElement[Any], *where: ColumnElement[bool]) -> Select[Any]:
         """Select a column of the first row in the order of the index."""
         return select(column).where(*self._conditions, *where).order_by(self._owner, self._at).limit(_ONE)
@@ -168,17 +194,14 @@ class DueRows:
         is_due = func.coalesce(due_first <= self._until + ahead, false())
         return select(owner, is_due, offset).where(owner.is_not(None)).limit(LIMIT)
 
-    def _select_rows(self) -> Select[Any]:
+    def _are_due(self) -> Sequence[ColumnElement[bool]]:
+        return (self._owner == OWNER, *self._conditions, *self._bounds, self._at <= self._until)
+
+    def _select_rows(self) -> Select[int, str]:
         after = tuple_(bindparam("after_at", type_=BigInteger), bindparam("after_key", type_=self._key.type))
         return (
             select(self._at, self._key)
-            .where(
-                *self._conditions,
-                *self._bounds,
-                self._owner == OWNER,
-                self._at <= self._until,
-                tuple_(self._at, self._key) > after,
-            )
+            .where(*self._are_due(), tuple_(self._at, self._key) > after)
             .order_by(self._at, self._key)
             .limit(LIMIT)
         )

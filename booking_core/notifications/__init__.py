@@ -9,16 +9,7 @@ from booking_core.notifications.formatting import Brand, brand, one_line, qr_svg
 from booking_core.notifications.message import Mailbox
 from booking_core.notifications.rendering import isolated
 from booking_core.notifications.rules import Mail, MailStatus, present
-from booking_core.notifications.sending import (
-    DUE,
-    PARKED,
-    ClaimedMail,
-    MailOutcome,
-    MailResult,
-    claim,
-    record,
-    unpark,
-)
+from booking_core.notifications.sending import DUE, PARKED, ClaimedMail, MailOutcome, MailResult, claim, record, unpark
 from booking_core.notifications.service import (
     ENDED_MAILS,
     ENDED_UNMAILED,
@@ -31,7 +22,6 @@ from booking_core.notifications.service import (
     open_gift_card_link,
     open_link,
     purge,
-    purge_unmailed,
     redirect,
     retry,
     retry_each,

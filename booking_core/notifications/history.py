@@ -13,7 +13,7 @@ from sqlalchemy.sql.type_api import TypeEngine
 from booking_core import organizations
 from booking_core.base.context import Organization
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import LIMIT, OWNER, Statement, as_json, purge_before, rows_before, rows_parameter
+from booking_core.db.statements import LIMIT, OWNER, Statement, as_json, rows_before, rows_parameter
 from booking_core.db.tables import Id, effects, mails
 from booking_core.db.tables import organizations as organization_table
 from booking_core.due_work.rows import DueRows
@@ -211,7 +211,7 @@ _DELETE_MAILS, _DELETE_EFFECTS = _delete(mails, mails.c.effect_key), _delete(eff
 
 
 def _ended(table: Table, key: ColumnElement[Any], status: str, *conditions: ColumnElement[bool]) -> DueRows:
-    """Return the rows of a status, due when they ended: a purge looks for an earlier instant."""
+    """Return the rows of a status, due when they ended: a purge deletes those of an earlier instant."""
     of_status = table.c.status == literal_column(f"'{status}'")
     has_ended = (of_status, table.c.completed_at.is_not(None), *conditions)
     return DueRows(table, table.c.completed_at, key, has_ended)
@@ -221,16 +221,10 @@ ENDED_MAILS = {status: _ended(mails, mails.c.effect_key, status) for status in (
 ENDED_UNMAILED = {status: _ended(effects, effects.c.key, status, _UNMAILED) for status in ("done", "failed")}
 
 
-def _of_status(table: Table) -> ColumnElement[bool]:
-    return and_(table.c.organization_id == OWNER, table.c.status == bindparam("status", type_=Text))
-
-
+_OF_STATUS = and_(mails.c.organization_id == OWNER, mails.c.status == bindparam("status", type_=Text))
 _OLD_MAILS = Statement(
-    rows_before(mails, mails.c.completed_at, _of_status(mails)).with_only_columns(
-        *mails.c["organization_id", "effect_key"]
-    )
+    rows_before(mails, mails.c.completed_at, _OF_STATUS).with_only_columns(*mails.c["organization_id", "effect_key"])
 )
-_PURGE_UNMAILED = purge_before(effects, effects.c.completed_at, _of_status(effects), _UNMAILED)
 
 
 def delete_mails(tx: Tx, keys: Sequence[MailKey]) -> None:
@@ -245,7 +239,3 @@ def purge_mails(tx: Tx, organization_id: str, status: str, before: int, limit: i
         tx.run(_DELETE_MAILS, purged=purged)
         tx.run(_DELETE_EFFECTS, purged=purged)
     return len(keys)
-
-
-def purge_unmailed(tx: Tx, organization_id: str, status: str, before: int, limit: int) -> int:
-    return tx.run(_PURGE_UNMAILED, organization_id=organization_id, status=status, before=before, limit=limit)

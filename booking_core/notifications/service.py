@@ -185,12 +185,6 @@ def purge(tx: Tx, organization_id: str, *, before: int, limit: int) -> int:
     return purged + history.purge_mails(tx, organization_id, "failed", before, limit - purged)
 
 
-def purge_unmailed(tx: Tx, organization_id: str, *, before: int, limit: int) -> int:
-    """Delete an organization's outbox rows that ended without a mail before that instant; return how many."""
-    purged = history.purge_unmailed(tx, organization_id, "done", before, limit)
-    return purged + history.purge_unmailed(tx, organization_id, "failed", before, limit - purged)
-
-
 # Anonymizing ----------------------------------------------------------------------------------------------------------
 
 NO_RECIPIENT = "anonymized@anonymized.invalid"

@@ -9,7 +9,7 @@ from booking_core import organizations
 from booking_core.base.clock import END_OF_TIME
 from booking_core.base.context import Organization
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import NOW, OWNER, ROW_ID, Statement, as_ids, as_json, has_key, in_rows, rows_parameter
+from booking_core.db.statements import NOW, ROW_ID, Statement, as_json, has_key, rows_parameter
 from booking_core.db.tables import (
     Id,
     bookings,
@@ -49,23 +49,11 @@ class OutboxRow(NamedTuple):
 OWED = DueRows(effects, effects.c.due_at, effects.c.key, (effects.c.status == QUEUED, IS_MAIL))
 
 
-def _lock_owed() -> Any:
-    columns = [effects.c[name] for name in OutboxRow._fields]
-    return (
-        select(*columns, NOW, *organizations.COLUMNS)
-        .join_from(effects, organization_table, organization_table.c.id == effects.c.organization_id)
-        .where(
-            effects.c.organization_id == OWNER,
-            in_rows(effects.c.key, "wanted", "id"),
-            effects.c.status == QUEUED,
-            effects.c.due_at <= NOW,
-        )
-        .order_by(effects.c.due_at, effects.c.key)
-        .with_for_update(of=effects, skip_locked=True)
+_LOCK_OWED = OWED.locking(
+    select(*(effects.c[name] for name in OutboxRow._fields), NOW, *organizations.COLUMNS).join_from(
+        effects, organization_table, organization_table.c.id == effects.c.organization_id
     )
-
-
-_LOCK_OWED = Statement(_lock_owed())
+)
 _AT = len(OutboxRow._fields)
 
 
@@ -77,7 +65,7 @@ def lock_owed(tx: Tx, organization_id: str, keys: Iterable[str]) -> list[tuple[O
     """
     return [
         (OutboxRow._make(row[:_AT]), organizations.from_row(row[_AT + 1 :]), row[_AT])
-        for row in tx.all(_LOCK_OWED, organization_id=organization_id, wanted=as_ids(keys))
+        for row in OWED.lock(tx, _LOCK_OWED, organization_id, keys)
     ]
 
 
@@ -180,7 +168,6 @@ class QueuedMail(NamedTuple):
 
 
 DUE = DueRows(mails, mails.c.next_attempt_at, mails.c.id, (mails.c.status == QUEUED,))
-_IS_PARKED = mails.c.next_attempt_at == literal_column(str(END_OF_TIME))
 PARKED = DueRows(
     mails,
     mails.c.next_attempt_at,
@@ -193,23 +180,8 @@ PARKED = DueRows(
 """Mails that wait until there is a mail server."""
 
 
-def _lock_due() -> Any:
-    *names, _ = QueuedMail._fields
-    offset = clock_offset_of(mails.c.organization_id).correlate(mails).scalar_subquery()
-    return (
-        select(*(mails.c[name] for name in names), offset, NOW)
-        .where(
-            mails.c.organization_id == OWNER,
-            in_rows(mails.c.id, "wanted", "id"),
-            mails.c.status == QUEUED,
-            mails.c.next_attempt_at <= NOW,
-        )
-        .order_by(mails.c.next_attempt_at, mails.c.id)
-        .with_for_update(skip_locked=True)
-    )
-
-
-_LOCK_DUE = Statement(_lock_due())
+_offset = clock_offset_of(mails.c.organization_id).correlate(mails).scalar_subquery()
+_LOCK_DUE = DUE.locking(select(*(mails.c[name] for name in QueuedMail._fields[:-1]), _offset, NOW))
 _LEASE = ("lease_token",)
 """A mail that another worker has leased since is not changed."""
 _ENDED = ("status", "next_attempt_at", "lease_until", "sent_at", "completed_at")
@@ -225,19 +197,13 @@ SENT = Update("sent_mails", mails, sets=(*_ENDED, "message"), conditions=_LEASE)
 
 def lock_due(tx: Tx, organization_id: str, mail_ids: Iterable[str]) -> list[tuple[QueuedMail, int]]:
     """Lock the due ones among the mails, each with the present instant, and skip locked ones."""
-    rows = tx.all(_LOCK_DUE, organization_id=organization_id, wanted=as_ids(mail_ids))
+    rows = DUE.lock(tx, _LOCK_DUE, organization_id, mail_ids)
     return [(QueuedMail._make(row[:-1]), row[-1]) for row in rows]
 
 
-def _lock_parked() -> Any:
-    is_own = mails.c.organization_id == OWNER
-    parked = (is_own, in_rows(mails.c.id, "wanted", "id"), mails.c.status == QUEUED, _IS_PARKED)
-    return select(mails.c.id).where(*parked).with_for_update(skip_locked=True)
-
-
-_LOCK_PARKED = Statement(_lock_parked())
+_LOCK_PARKED = PARKED.locking(select(mails.c.id))
 
 
 def lock_parked(tx: Tx, organization_id: str, mail_ids: Iterable[str]) -> list[str]:
     """Lock mails among these that wait for a mail server, and skip locked ones."""
-    return [row[0] for row in tx.all(_LOCK_PARKED, organization_id=organization_id, wanted=as_ids(mail_ids))]
+    return [row[0] for row in PARKED.lock(tx, _LOCK_PARKED, organization_id, mail_ids)]

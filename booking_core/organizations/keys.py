@@ -30,7 +30,7 @@ from booking_core.base.errors import (
 )
 from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import NOW, OWNER, ROW_ID, Statement, as_ids, as_json, has_key, in_rows, rows_parameter
+from booking_core.db.statements import NOW, OWNER, ROW_ID, Statement, as_json, has_key, in_rows, rows_parameter
 from booking_core.db.tables import Id
 from booking_core.due_work.rows import DueRows, Processed
 from booking_core.models.base import is_id, single_line
@@ -412,12 +412,10 @@ _UNWARNED = (_KEYS.c.expires_at.is_not(None), _KEYS.c.revoked_at.is_(None), _KEY
 
 _UNEXPIRED = (_KEYS.c.expires_at > select(NOW).scalar_subquery(),)
 EXPIRING = DueRows(_KEYS, _KEYS.c.expires_at, _KEYS.c.id, _UNWARNED, ahead=WARNED_AHEAD, bounds=_UNEXPIRED)
-_LOCK_EXPIRING = Statement(
+_LOCK_EXPIRING = EXPIRING.locking(
     select(_KEYS.c.id, _KEYS.c.name, _KEYS.c.prefix, _KEYS.c.expires_at, NOW)
     .join_from(_KEYS, _ORGANIZATIONS, _ORGANIZATIONS.c.id == _KEYS.c.organization_id)
-    .where(_KEYS.c.organization_id == OWNER, in_rows(_KEYS.c.id, "wanted", "id"))
-    .where(_ORGANIZATIONS.c.notify_staff, *_UNWARNED, *_UNEXPIRED)
-    .with_for_update(of=_KEYS, skip_locked=True)
+    .where(_ORGANIZATIONS.c.notify_staff)
 )
 
 
@@ -426,7 +424,7 @@ def warn_expiring(tx: Tx, organization_id: str, key_ids: Sequence[str]) -> Proce
 
     Each key gets one mail, also if its expiry is changed later or the mail fails.
     """
-    rows = tx.all(_LOCK_EXPIRING, organization_id=organization_id, wanted=as_ids(key_ids))
+    rows = EXPIRING.lock(tx, _LOCK_EXPIRING, organization_id, key_ids)
     for key_id, name, prefix, expires_at, at in rows:
         payload = {"name": name, "prefix": prefix, "expires_at": expires_at}
         outbox.enqueue(tx, organization_id, OutboxKind.STAFF_KEY_EXPIRING_MAIL, key_id, at=at, payload=payload)

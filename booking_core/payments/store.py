@@ -25,7 +25,7 @@ from sqlalchemy.sql import dml
 from booking_core.base import tokens
 from booking_core.base.context import Actor
 from booking_core.db.engine import Query, Tx
-from booking_core.db.statements import NOW, OWNER, ROW_ID, Statement, as_ids, as_json, has_key, in_rows, rows_parameter
+from booking_core.db.statements import NOW, OWNER, ROW_ID, Statement, as_json, has_key, rows_parameter
 from booking_core.db.tables import Id, bookings, payment_intents, payments, refunds
 from booking_core.db.unit_of_work import InsertFromSelect, Update
 from booking_core.due_work.rows import DueRows, clock_offset_of
@@ -279,21 +279,12 @@ _JOINED = (
 
 DUE = DueRows(refunds, refunds.c.next_attempt_at, refunds.c.id, (OPEN,))
 
-_LOCK_DUE = Statement(
-    _JOINED.where(
-        _IS_MINE,
-        in_rows(refunds.c.id, "wanted", "id"),
-        OPEN,
-        refunds.c.next_attempt_at <= select(NOW).scalar_subquery(),
-    )
-    .order_by(refunds.c.next_attempt_at, refunds.c.id)
-    .with_for_update(key_share=True, skip_locked=True, of=refunds)
-)
+_LOCK_DUE = DUE.locking(_JOINED, key_share=True)
 
 
 def due(tx: Tx, organization_id: str, refund_ids: Iterable[str]) -> list[RefundRow]:
     """Return the due refunds; on PostgreSQL lock them and skip locked ones."""
-    return list(map(RefundRow._make, tx.all(_LOCK_DUE, organization_id=organization_id, wanted=as_ids(refund_ids))))
+    return list(map(RefundRow._make, DUE.lock(tx, _LOCK_DUE, organization_id, refund_ids)))
 
 
 _LEASES = rows_parameter("wanted", {"organization_id": Id, "id": Id, "lease_token": Text})

@@ -26,15 +26,7 @@ from booking_core.base.errors import (
 from booking_core.base.tokens import sha256_hex
 from booking_core.db import tables
 from booking_core.db.engine import Query, Tx
-from booking_core.db.statements import (
-    OWNER,
-    Statement,
-    as_json,
-    on_postgresql,
-    purge_before,
-    rows_from_json,
-    rows_parameter,
-)
+from booking_core.db.statements import Statement, as_json, on_postgresql, rows_from_json, rows_parameter
 from booking_core.due_work.rows import DueRows
 
 STORED_REFUSALS = (NotFound, InsufficientCapacity, Conflict, Unprocessable)
@@ -191,17 +183,4 @@ def _stored(tx: Tx, caller: Actor, once: Once) -> Answer | None:
 
 
 OLD = DueRows(tables.idempotency, tables.idempotency.c.created_at, tables.idempotency.c.key)
-"""The stored answers, due at their creation: a purge looks for answers of an earlier instant."""
-_PURGE = purge_before(
-    tables.idempotency,
-    tables.idempotency.c.created_at,
-    tables.idempotency.c.organization_id == OWNER,
-)
-
-
-def purge(tx: Tx, organization_id: str, *, before: int, limit: int) -> int:
-    """Delete an organization's answers from before that instant, the oldest first, and return how many.
-
-    Their keys are new again.
-    """
-    return tx.run(_PURGE, organization_id=organization_id, before=before, limit=limit)
+"""The stored answers, due at their creation: a purge deletes those of an earlier instant. Their keys are new again."""

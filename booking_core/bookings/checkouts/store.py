@@ -8,7 +8,7 @@ from sqlalchemy import Integer, Text, and_, bindparam, literal_column, or_, sele
 from booking_core.bookings.checkouts.rules import IntentRow
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import LIMIT, NOW, OWNER, Statement, as_ids, in_rows
+from booking_core.db.statements import LIMIT, NOW, OWNER, Statement, has_key
 from booking_core.db.tables import Id, bookings, payment_intents, payments
 from booking_core.due_work.rows import DueRows
 
@@ -93,38 +93,17 @@ class DueCheck(NamedTuple):
     at: int
 
 
-def _lock_due() -> Any:
-    now = NOW
-    booked = and_(
-        bookings.c.organization_id == payment_intents.c.organization_id, bookings.c.id == payment_intents.c.booking_id
-    )
-    return (
-        select(
-            payment_intents.c.booking_id,
-            payment_intents.c.intent_id,
-            payment_intents.c.check_count,
-            bookings.c.status,
-            now.label("at"),
-        )
-        .join_from(payment_intents, bookings, booked)
-        .where(
-            _OWNED,
-            in_rows(payment_intents.c.booking_id, "wanted", "id"),
-            _IS_DUE,
-            payment_intents.c.check_at <= select(now).scalar_subquery(),
-        )
-        .order_by(payment_intents.c.check_at, payment_intents.c.booking_id)
-        .with_for_update(key_share=True, skip_locked=True, of=payment_intents)
-    )
-
-
-_LOCK_DUE = Statement(_lock_due())
+_LOCK_DUE = DUE.locking(
+    select(*payment_intents.c["booking_id", "intent_id", "check_count"], bookings.c.status, NOW).join_from(
+        payment_intents, bookings, has_key(bookings, payment_intents, id="booking_id")
+    ),
+    key_share=True,
+)
 
 
 def due(tx: Tx, organization_id: str, booking_ids: Iterable[str]) -> list[DueCheck]:
     """Return the intents that are due; on PostgreSQL it locks them and skips locked ones."""
-    ids = as_ids(booking_ids)
-    return [DueCheck._make(row) for row in tx.all(_LOCK_DUE, organization_id=organization_id, wanted=ids)]
+    return list(map(DueCheck._make, DUE.lock(tx, _LOCK_DUE, organization_id, booking_ids)))
 
 
 # For staff -------------------------------------------------------------------------------------------------------
@@ -135,12 +114,9 @@ _CONDITIONS = {"needs_review": _REVIEW, "disputed": _DISPUTED, "waiting": or_(_R
 
 
 def _listed(name: str | None) -> Statement:
-    booked = and_(
-        bookings.c.organization_id == payment_intents.c.organization_id, bookings.c.id == payment_intents.c.booking_id
-    )
     query = (
         select(*_COLUMNS, bookings.c.booking_number, bookings.c.status, bookings.c.payment_status)
-        .join_from(payment_intents, bookings, booked)
+        .join_from(payment_intents, bookings, has_key(bookings, payment_intents, id="booking_id"))
         .where(_OWNED)
         .order_by(payment_intents.c.updated_at.desc(), payment_intents.c.booking_id)
         .limit(LIMIT)

@@ -17,20 +17,12 @@ from booking_core.due_work.rows import NIL_ID, DuePage, DueRow, DueRows, Owner
 EXPIRED = DueRows(bookings, bookings.c.expires_at, bookings.c.id, (PENDING,))
 
 
-def _lock_expired() -> Any:
-    """Build the statement that locks expired bookings, and skips bookings that are being paid."""
-    is_own = bookings.c.organization_id == OWNER
-    due = (is_own, PENDING, bookings.c.expires_at <= NOW, in_rows(bookings.c.id, "wanted", "id"))
-    return select(*LOCKED).where(*due).order_by(bookings.c.id).with_for_update(key_share=True, skip_locked=True)
-
-
-_LOCK_EXPIRED = Statement(_lock_expired())
+_LOCK_EXPIRED = EXPIRED.locking(select(*LOCKED), key_share=True)
 
 
 def lock_expired(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> list[BookingDetails]:
-    """Lock the bookings that are still pending and expired, by id, and skip locked ones."""
-    rows = tx.all(_LOCK_EXPIRED, organization_id=organization_id, wanted=as_ids(booking_ids))
-    return [BookingDetails._make(row) for row in rows]
+    """Lock the bookings that are still pending and expired, and skip locked ones, which are being paid."""
+    return list(map(BookingDetails._make, EXPIRED.lock(tx, _LOCK_EXPIRED, organization_id, booking_ids)))
 
 
 _TRY_LOCK_DEPARTURES = Statement(

@@ -5,5 +5,6 @@ repeats the data (bookings with their payments, refunds and timeline, events, gi
 by step and page by page, each in a short transaction (decisions/0019).
 """
 
-from booking_core.customers.erasures.processing import DUE, SETTLED_AFTER, process
+from booking_core.customers.erasures.processing import process
 from booking_core.customers.erasures.requests import candidates, expire, find, preview, request
+from booking_core.customers.erasures.store import DUE, SETTLED_AFTER

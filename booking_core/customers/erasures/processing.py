@@ -10,32 +10,21 @@ from functools import partial
 from typing import Any
 
 from booking_core import customers, notifications, organizations
-from booking_core.base.clock import MINUTE
 from booking_core.base.context import Installation, Organization
 from booking_core.customers.erasures import rules, store
 from booking_core.customers.erasures.rules import Erasure, ErasureStep, PageProgress
 from booking_core.customers.erasures.store import GuestBooking
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.due_work.rows import DueRows, Processed
+from booking_core.due_work.rows import Processed
 from booking_core.models.base import email_key
 from booking_core.records import idempotency
 from booking_core.records.outbox import OutboxKind
 
-SETTLED_AFTER = MINUTE
-"""Requests that began before the customer was anonymized have ended after this time, and their rows are committed."""
 ROWS_MAX = 100
 """Rows that one transaction reads: on SQLite, which has one writer, a booking waits for it."""
 _ENTRIES = 20
 """Timeline entries of a page. Each may be of another booking, with some events."""
-
-DUE = DueRows(
-    tables.erasures,
-    tables.erasures.c.requested_at,
-    tables.erasures.c.customer_id,
-    (tables.erasures.c.finished_at.is_(None),),
-    ahead=-SETTLED_AFTER,
-)
 
 
 def process(tx: Tx, installation: Installation, organization_id: str, customer_ids: Sequence[str]) -> Processed[None]:

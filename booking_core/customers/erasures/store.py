@@ -30,6 +30,7 @@ from booking_core.db.engine import Tx
 from booking_core.db.paging import Scan
 from booking_core.db.statements import OWNER, Statement, as_ids, as_json, in_rows, rows_parameter
 from booking_core.db.tables import Id, Personal
+from booking_core.due_work.rows import DueRows
 
 _CUSTOMER = bindparam("customer_id", type_=Id)
 _AT = bindparam("at", type_=BigInteger)
@@ -85,16 +86,16 @@ def forget_excerpts(tx: Tx, organization_id: str, delivery_ids: Collection[str])
 
 # Erasures --------------------------------------------------------------------------------------------------------
 
-_LOCK = Statement(
-    select(_erasures.customer_id, _erasures.addresses, _erasures.step, _erasures.position)
-    .where(
-        _erasures.organization_id == OWNER,
-        in_rows(_erasures.customer_id, "wanted", "id"),
-        _erasures.finished_at.is_(None),
-    )
-    .order_by(_erasures.requested_at, _erasures.customer_id)
-    .with_for_update(skip_locked=True)
+SETTLED_AFTER = MINUTE
+"""Requests that began before the customer was anonymized have ended after this time, and their rows are committed."""
+DUE = DueRows(
+    tables.erasures,
+    _erasures.requested_at,
+    _erasures.customer_id,
+    (_erasures.finished_at.is_(None),),
+    ahead=-SETTLED_AFTER,
 )
+_LOCK = DUE.locking(select(_erasures.customer_id, _erasures.addresses, _erasures.step, _erasures.position))
 _GET = Statement(
     select(_erasures.requested_at, _erasures.finished_at).where(
         _erasures.organization_id == OWNER, _erasures.customer_id == _CUSTOMER
@@ -122,7 +123,7 @@ def _state(erasure: Erasure, at: int) -> dict[str, Any]:
 
 def lock(tx: Tx, organization_id: str, customer_ids: Collection[str]) -> list[Erasure]:
     """Lock the unfinished erasures, the oldest first, and skip locked ones."""
-    rows = tx.all(_LOCK, organization_id=organization_id, wanted=as_ids(customer_ids))
+    rows = DUE.lock(tx, _LOCK, organization_id, customer_ids)
     return [
         Erasure(customer_id, frozenset(orjson.loads(addresses)), ErasureStep(step), tuple(orjson.loads(position)))
         for customer_id, addresses, step, position in rows

@@ -214,15 +214,15 @@ class RetentionJob(Job):
         deliveries = self._before(settings.delivery_retention_days)
         answers = self._before(settings.idempotency_retention_days)
 
-        def old(name: str, before: Callable[[], int], work: DueRows, purge: PurgeBefore) -> Kind:
-            return Kind(name, before, work.organizations, purge)
+        def old(name: str, before: Callable[[], int], work: DueRows, purge: PurgeBefore | None = None) -> Kind:
+            return Kind(name, before, work.organizations, purge or work.purge)
 
         return [
             *(old("mails", deliveries, work, notifications.purge) for work in notifications.ENDED_MAILS),
-            *(old("effects", deliveries, work, notifications.purge_unmailed) for work in notifications.ENDED_UNMAILED),
+            *(old("effects", deliveries, work) for work in notifications.ENDED_UNMAILED),
             old("holds", deliveries, storefront.OLD_HOLDS, storefront.purge_holds),
-            old("reservations", self._before(RESERVATION_DAYS), reservations.UNBOOKED, reservations.purge_unbooked),
-            old("stored_answers", answers, idempotency.OLD, idempotency.purge),
+            old("reservations", self._before(RESERVATION_DAYS), reservations.UNBOOKED),
+            old("stored_answers", answers, idempotency.OLD),
             Kind("events", self._before(settings.event_retention_days), _with_old_events, events.purge),
         ]
 

@@ -187,9 +187,8 @@ def purge(mails: Mails, *, before: int, limit: int = 1000) -> int:
 
 
 def purge_unmailed(mails: Mails, *, before: int, limit: int = 1000) -> int:
-    return mails.world.database.write(
-        lambda tx: notifications.purge_unmailed(tx, mails.world.org, before=before, limit=limit)
-    )
+    with mails.world.database.writing() as tx:
+        return sum(work.purge(tx, mails.world.org, before=before, limit=limit) for work in notifications.ENDED_UNMAILED)
 
 
 def counts(mails: Mails) -> tuple[int, int]:

@@ -417,7 +417,7 @@ def test_a_reservation_that_was_not_booked_is_deleted_after_a_day(octo: Octo) ->
     reservation, booked = octo.reserved(1)["uuid"], octo.confirmed(1)["uuid"]
 
     def purge(before: int) -> int:
-        verb = partial(reservations.purge_unbooked, organization_id=octo.world.org, before=before, limit=10)
+        verb = partial(reservations.UNBOOKED.purge, organization_id=octo.world.org, before=before, limit=10)
         return octo.world.database.write(verb)
 
     assert purge(octo.world.clock()) == 0
