@@ -15,6 +15,7 @@ from booking_core.bookings import changes, presenting, rules
 from booking_core.bookings.changes import LockedBooking
 from booking_core.bookings.rules import BookingRow
 from booking_core.db.engine import Tx
+from booking_core.models.base import email_key
 from booking_core.models.bookings import BookingGuestChange, BookingStatus
 from booking_core.records import outbox
 from booking_core.records.outbox import OutboxKind
@@ -26,8 +27,8 @@ _COLUMNS = {"name": "guest_name", "email": "guest_email", "phone": "guest_phone"
 def change_guest(tx: Tx, actor: Actor, booking_id: str, change: BookingGuestChange) -> bytes:
     """Change the guest of a booking, and return the booking as JSON. The same data leaves the booking unchanged.
 
-    A new address ends the guest's link of before. It gets the confirmation again, with its own link, and the mails that
-    were written and not sent yet.
+    A new address, other than in its capital letters, ends the guest's link of before. It gets the confirmation again,
+    with its own link, and the mails that were written and not sent yet.
 
     Raises:
         NotFound: the organization has no such booking.
@@ -49,24 +50,22 @@ def _refusals(row: BookingRow) -> Iterator[Conflict]:
 
 def _changed_row(actor: Actor, booking: LockedBooking, change: BookingGuestChange) -> BookingRow:
     sent: dict[str, Any] = {_COLUMNS[name]: value or None for name, value in change if value is not None}
-    before = booking.row
-    row = before._replace(**sent)
-    if row == before:
-        return before
-    changed_address = row.guest_email != before.guest_email
-    return row._replace(
-        email_changes=before.email_changes + changed_address, updated_at=changes.instant(actor, booking)
-    )
+    former = booking.row
+    row = former._replace(**sent)
+    if row == former:
+        return former
+    is_new_address = email_key(row.guest_email or "") != email_key(former.guest_email or "")
+    return row._replace(email_changes=former.email_changes + is_new_address, updated_at=changes.instant(actor, booking))
 
 
 def _write(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow) -> None:
     """Write the row, its event and its entry in the timeline, which names the fields without their values."""
-    before, at = booking.row, row.updated_at
-    if row.email_changes != before.email_changes:
+    former, at = booking.row, row.updated_at
+    if row.email_changes != former.email_changes:
         _send_to_new_address(tx, actor, booking, at)
     changes.write(tx, actor, booking, row)
-    changes.publish(tx, actor, booking.with_row(before), booking.with_row(row))
-    fields = [name for name, column in _COLUMNS.items() if getattr(row, column) != getattr(before, column)]
+    changes.publish(tx, actor, booking.with_row(former), booking.with_row(row))
+    fields = [name for name, column in _COLUMNS.items() if getattr(row, column) != getattr(former, column)]
     changes.note(tx, actor, booking, TimelineKind.BOOKING_GUEST_CHANGED, at=at, changed=fields)
 
 

@@ -87,6 +87,15 @@ def test_a_link_of_a_former_address_opens_nothing(api: Api, departure: str) -> N
     assert [opens(api, booking) for booking in (first, second, again)] == [False, False, True]
 
 
+def test_an_address_with_other_capital_letters_is_not_a_new_one(api: Api, ops: Operations, departure: str) -> None:
+    first = api.book(departure).json()
+    booking = changed(api, first["id"], email=first["customer"]["email"].upper())
+    assert booking["customer"]["email"] == first["customer"]["email"].upper()
+    assert booking["manage_url"] == first["manage_url"]
+    assert opens(api, first)
+    assert ops.outbox_kinds(first["id"]).count(CONFIRMATION) == 1
+
+
 def test_the_confirmation_goes_to_the_new_address_once_for_each_change(
     api: Api, ops: Operations, departure: str
 ) -> None:

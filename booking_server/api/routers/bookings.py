@@ -319,10 +319,10 @@ async def change_guest(
 ) -> Answer:
     """Changes the fields that are sent, at least one of `name`, `email`, `phone` and `note`, and leaves the customer's
     record and the booking's customer as they are. A new `email` ends the guest's link of before: the booking has
-    another `manage_url`, and a confirmation that was sent is sent again, to the new address. Mails go to the address
-    that the booking has when they are written. The event is `booking.updated`, with the former `customer` and `note` in
-    `changes`. The same data is answered unchanged. `details` gives the reason of a `conflict`: `booking_cancelled`, or
-    `customer_anonymized` after an erasure."""
+    another `manage_url`, and a confirmation that was sent is sent again, to the new address. An address with other
+    capital letters is not a new one. Mails go to the address that the booking has when they are written. The event is
+    `booking.updated`, with the former `customer` and `note` in `changes`. The same data is answered unchanged.
+    `details` gives the reason of a `conflict`: `booking_cancelled`, or `customer_anonymized` after an erasure."""
     return await command.write(caller, lambda tx: bookings.change_guest(tx, caller, booking_id, body))
 
 
