@@ -81,20 +81,21 @@ _MAILS_BY_KEY = {
 }
 
 
-def newest_written(tx: Tx, owners: Sequence[str], status: MailStatus | None, limit: int, *, every: bool) -> list[Mail]:
-    """Return at least the newest mails of that status; `every`: the owners are all organizations."""
-    indexed = _INDEXED_MAILS.get(status) if status else None
-    if indexed:
-        rows = _of_each(tx, indexed, [None] if every else owners, limit)
-    else:
+def newest(tx: Tx, owners: Sequence[str], status: MailStatus | None, limit: int, *, every: bool) -> list[Mail]:
+    """Return at least the newest mails of that status, written or not; `every`: the owners are all organizations."""
+    of_index: Sequence[str | None] = [None] if every else owners
+    rows: list[Row] = []
+    if status in _INDEXED_MAILS:
+        rows = _of_each(tx, _INDEXED_MAILS[status], of_index, limit)
+    elif status in _MAILS_BY_KEY:
         rows = _of_each(tx, _MAILS_BY_KEY[status], owners, limit)
-    return [_mail_from_row(row) for row in rows]
-
-
-def newest_unwritten(tx: Tx, owners: Sequence[str], status: MailStatus, limit: int, *, every: bool) -> list[Mail]:
-    """Return the newest mails that are not written, queued or unwritten, as `newest_written`."""
-    rows = _of_each(tx, _INDEXED_EFFECTS[status], [None] if every else owners, limit)
-    return [_mail_from_effect(row) for row in rows]
+    effect_rows = [
+        row
+        for of_status, statement in _INDEXED_EFFECTS.items()
+        if status in (None, of_status)
+        for row in _of_each(tx, statement, of_index, limit)
+    ]
+    return [*map(_mail_from_row, rows), *map(_mail_from_effect, effect_rows)]
 
 
 def _of_each(tx: Tx, statement: Statement, owners: Sequence[str | None], limit: int) -> list[Row]:

@@ -44,13 +44,7 @@ def find(
     A mail that is not written yet counts as queued.
     """
     owners = {owner.id: owner for owner in ([organization] if organization else organizations.find(tx))}
-    every, ids = organization is None, list(owners)
-    mails: list[Mail] = []
-    if status is not MailStatus.UNWRITTEN:
-        mails += history.newest_written(tx, ids, status, limit, every=every)
-    for unwritten in (MailStatus.QUEUED, MailStatus.UNWRITTEN):
-        if status in (None, unwritten):
-            mails += history.newest_unwritten(tx, ids, unwritten, limit, every=every)
+    mails = history.newest(tx, list(owners), status, limit, every=organization is None)
     mails.sort(key=lambda mail: (mail.created_at, mail.name), reverse=True)
     return [(mail, owners[mail.organization_id]) for mail in mails[:limit]]
 
