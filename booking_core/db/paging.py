@@ -28,7 +28,7 @@ from booking_core.base import cursors
 from booking_core.base.context import Actor
 from booking_core.base.cursors import Binding
 from booking_core.db.engine import Tx
-from booking_core.db.statements import LIMIT, Row, Statement
+from booking_core.db.statements import LIMIT, Row, Statement, has_key
 from booking_core.db.tables import Id
 from booking_core.models.limits import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
 from booking_core.models.pages import Order
@@ -174,20 +174,19 @@ def _sorted_or_scanned(
     Neither database can choose: SQLite plans before it knows the values, and PostgreSQL keeps the plan that suited the
     first executions. So the statement has every way, and those that are not taken get the limit 0.
     """
-    table = keyset_list.table
     others = [condition for name, condition in conditions.items() if name != scattered]
     matching = keyset_list.scattered[scattered].limit(literal_column(str(_SORTED_MAX + 1))).cte("matching")
     few = select(func.count()).select_from(matching).scalar_subquery() <= literal_column(str(_SORTED_MAX))
-    same = and_(table.c.organization_id == matching.c.organization_id, table.c.id == matching.c.id)
-    looked_up = select(*keyset_list.select.selected_columns).join_from(matching, table, same).where(*others)
+    looked_up = _looked_up(keyset_list, matching, others)
     scanned = _scanned(keyset_list, conditions[scattered], others, in_order, few)
     is_full = select(func.count()).select_from(scanned).scalar_subquery() >= LIMIT
     is_elsewhere = and_(~few, ~is_full, _goes_on(keyset_list, others, in_order))
-    every = _every_match(keyset_list, scattered, others, in_order)
+    everything = keyset_list.scattered[scattered].limit(literal_column(str(_EVERYTHING))).subquery("everything")
+    every = _looked_up(keyset_list, everything, others)
     ways = (
         in_order(looked_up).limit(case((few, LIMIT), else_=_NOTHING)),
         select(scanned).limit(case((is_elsewhere, _NOTHING), else_=LIMIT)),
-        every.limit(case((is_elsewhere, LIMIT), else_=_NOTHING)),
+        in_order(every).limit(case((is_elsewhere, LIMIT), else_=_NOTHING)),
     )
     return union_all(*(select(way.subquery()) for way in ways)).subquery("page")
 
@@ -217,17 +216,10 @@ def _goes_on(
     return next_row.scalar_subquery().is_not(None)
 
 
-def _every_match(
-    keyset_list: KeysetList,
-    scattered: str,
-    others: Sequence[ColumnElement[bool]],
-    in_order: Callable[[Select[Any]], Select[Any]],
-) -> Select[Any]:
-    """Return all rows that pass the filter, found by its index and sorted."""
-    table = keyset_list.table
-    everything = keyset_list.scattered[scattered].limit(literal_column(str(_EVERYTHING))).subquery("everything")
-    same = and_(table.c.organization_id == everything.c.organization_id, table.c.id == everything.c.id)
-    return in_order(select(*keyset_list.select.selected_columns).join_from(everything, table, same).where(*others))
+def _looked_up(keyset_list: KeysetList, keys: FromClause, others: Sequence[ColumnElement[bool]]) -> Select[Any]:
+    """Return the rows of those keys that pass the other filters."""
+    rows = select(*keyset_list.select.selected_columns)
+    return rows.join_from(keys, keyset_list.table, has_key(keyset_list.table, keys)).where(*others)
 
 
 def _direction(order: Order, *columns: ColumnElement[Any]) -> list[ColumnElement[Any]]:

@@ -91,23 +91,21 @@ _OF_OTHERS: dict[str, Any] = {
 
 
 _KEYS = rows_parameter("wanted", {"organization_id": Id, "id": Id})
-_owner = bookings.c.organization_id
 _refund = and_(
-    refunds.c.organization_id == _owner,
+    refunds.c.organization_id == bookings.c.organization_id,
     refunds.c.booking_id == bookings.c.id,
     refunds.c.number == literal_column("0"),  # that of the cancellation
 )
 _restored = and_(
-    gift_card_entries.c.organization_id == _owner,
+    gift_card_entries.c.organization_id == bookings.c.organization_id,
     gift_card_entries.c.booking_id == bookings.c.id,
     gift_card_entries.c.kind == literal_column("'restore'"),
 )
-_offered = and_(experiences.c.organization_id == _owner, experiences.c.id == bookings.c.experience_id)
 _BOOKINGS = Statement(
     select(*(_OF_OTHERS[name] if name in _OF_OTHERS else bookings.c[name] for name in MailBooking._fields))
     .join_from(_KEYS, bookings, has_key(bookings, _KEYS))
     .join(departures)
-    .join(experiences, _offered)
+    .join(experiences, has_key(experiences, bookings, id="experience_id"))
     .join(refunds, _refund, isouter=True)
     .join(gift_card_entries, _restored, isouter=True)
 )

@@ -4,13 +4,13 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, Text, and_, literal_column, or_, select
+from sqlalchemy import Select, Text, literal_column, or_, select
 
 from booking_core import organizations
 from booking_core.base.context import Organization
 from booking_core.base.errors import NotFound
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement
+from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement, has_key
 from booking_core.db.tables import (
     bookings,
     payments,
@@ -80,13 +80,11 @@ _REFUND = tuple(map(_refund_column, Refund._fields))
 
 def select_refunds(*conditions: Any) -> Select[Any]:
     """Select refunds with the columns of their bookings, payments and organizations."""
-    booked = and_(bookings.c.organization_id == refunds.c.organization_id, bookings.c.id == refunds.c.booking_id)
-    paid = and_(payments.c.organization_id == refunds.c.organization_id, payments.c.id == refunds.c.payment_id)
     return (
         select(*_REFUND, *organizations.COLUMNS)
         .join_from(organization_table, refunds, refunds.c.organization_id == organization_table.c.id)
-        .join(bookings, booked)
-        .join(payments, paid)
+        .join(bookings, has_key(bookings, refunds, id="booking_id"))
+        .join(payments, has_key(payments, refunds, id="payment_id"))
         .where(*conditions)
     )
 

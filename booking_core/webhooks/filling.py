@@ -6,10 +6,10 @@ It is the first step of a claim, in its transaction. It locks cursors, and waits
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Integer, Select, and_, bindparam, func, literal_column, or_, select
+from sqlalchemy import BigInteger, Integer, Select, bindparam, func, literal_column, or_, select
 
 from booking_core.db.engine import Tx
-from booking_core.db.statements import NOW, Statement, as_json, rows_parameter
+from booking_core.db.statements import NOW, Statement, as_json, has_key, rows_parameter
 from booking_core.db.tables import (
     Id,
     counters,
@@ -71,10 +71,7 @@ def _followers() -> Any:
             NOW + func.coalesce(owner.clock_offset, 0),
         )
         .join(counters, last.organization_id == cursor.organization_id)
-        .join(
-            webhook_endpoints,
-            and_(endpoint.organization_id == cursor.organization_id, endpoint.id == cursor.endpoint_id),
-        )
+        .join(webhook_endpoints, has_key(webhook_endpoints, webhook_cursors, id="endpoint_id"))
         .join(organizations, owner.id == cursor.organization_id)
         .where(
             cursor.served_sequence < last.last_event_sequence,

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, FromClause, Select, and_, case, literal_column, or_, select
+from sqlalchemy import ColumnElement, FromClause, Select, case, literal_column, or_, select
 
 from booking_core import payments
 from booking_core.bookings.rules import BookingRow
 from booking_core.db.engine import Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, in_rows
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, has_key, in_rows
 from booking_core.db.tables import bookings, departures, experiences
 from booking_core.db.unit_of_work import Update
 from booking_core.models.bookings import REFUNDABLE
@@ -26,10 +26,12 @@ _COLUMNS: dict[str, Any] = {
 
 def joined(page: FromClause) -> Select[Any]:
     """Select `BookingRow`s: bookings joined with their departures and experiences."""
-    departed = and_(departures.c.organization_id == page.c.organization_id, departures.c.id == page.c.departure_id)
-    offered = and_(experiences.c.organization_id == page.c.organization_id, experiences.c.id == page.c.experience_id)
     columns = (_COLUMNS[name] if name in _COLUMNS else page.c[name] for name in BookingRow._fields)
-    return select(*columns).join_from(page, departures, departed).join(experiences, offered)
+    return (
+        select(*columns)
+        .join_from(page, departures, has_key(departures, page, id="departure_id"))
+        .join(experiences, has_key(experiences, page, id="experience_id"))
+    )
 
 
 _RECEIVED: list[ColumnElement[str]] = [literal_column(f"'{status.value}'") for status in sorted(REFUNDABLE)]

@@ -28,7 +28,7 @@ from booking_core.customers.rules import ANONYMOUS
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Scan
-from booking_core.db.statements import OWNER, Statement, as_ids, as_json, in_rows, rows_parameter
+from booking_core.db.statements import OWNER, Statement, as_ids, as_json, has_key, in_rows, rows_parameter
 from booking_core.db.tables import Id, Personal
 from booking_core.due_work.rows import DueRows
 
@@ -176,13 +176,9 @@ def of_bookings(query: Select[Any], source: Any) -> Select[Any]:
     """Join a query of timeline entries, or of bookings, with the bookings, their departures and experiences."""
     joined = source
     if source is not tables.bookings:
-        is_booking = and_(_bookings.organization_id == source.c.organization_id, _bookings.id == source.c.booking_id)
-        joined = source.join(tables.bookings, is_booking)
-    departed = and_(_departures.organization_id == _bookings.organization_id, _departures.id == _bookings.departure_id)
-    offered = and_(
-        _experiences.organization_id == _bookings.organization_id, _experiences.id == _bookings.experience_id
-    )
-    return query.select_from(joined.join(tables.departures, departed).join(tables.experiences, offered))
+        joined = source.join(tables.bookings, has_key(tables.bookings, source, id="booking_id"))
+    offered = has_key(tables.experiences, tables.bookings, id="experience_id")
+    return query.select_from(joined.join(tables.departures).join(tables.experiences, offered))
 
 
 _GUEST_BOOKINGS = select(*(ends_at if name == "ends_at" else _bookings[name] for name in GuestBooking._fields))
@@ -337,7 +333,7 @@ def find_deliveries(tx: Tx, organization_id: str, events: Sequence[StoredEvent])
 
 CONTACTS = tuple(columns(tables.gift_cards, Personal.EMPTIED))
 _IS_ANONYMOUS = and_(_bookings.guest_name == _ANONYMOUS, _bookings.guest_email.is_(None))
-_OF_MAIL = and_(_bookings.organization_id == _mails.organization_id, _bookings.id == _mails.booking_id)
+_OF_MAIL = has_key(tables.bookings, tables.mails, id="booking_id")
 
 ENTRIES = Scan(
     select(_timeline.created_at, _timeline.id, _timeline.booking_id, _timeline.data).where(

@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from booking_core.db.engine import Tx
 from booking_core.db.paging import KeysetList
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, in_rows
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, has_key, in_rows
 from booking_core.db.tables import Id, gift_card_entries, gift_cards
 from booking_core.db.unit_of_work import Update
 from booking_core.models.gift_cards import GiftCardStatus
@@ -187,9 +187,8 @@ MOVE = Update("move_gift_card", gift_cards, sets=("updated_at",), adds=("balance
 
 def _transactions(page: FromClause) -> Select[Any]:
     """Select `TransactionRow`s: entries joined with the currency of their card."""
-    same = and_(gift_cards.c.organization_id == page.c.organization_id, gift_cards.c.id == page.c.gift_card_id)
     columns = (gift_cards.c.currency if name == "currency" else page.c[name] for name in TransactionRow._fields)
-    return select(*columns).join_from(page, gift_cards, same)
+    return select(*columns).join_from(page, gift_cards, has_key(gift_cards, page, id="gift_card_id"))
 
 
 TRANSACTIONS = KeysetList(
