@@ -154,18 +154,14 @@ def write(
     Returns:
         The booking as JSON, as in its events.
     """
-    organization, request = draft.organization, draft.request
+    organization = draft.organization
     new_events = [_insert_customer(tx, draft)] if draft.is_new_customer else []
     _insert_booking(tx, draft, row, columns)
     rendered = presenting.render(organization, BookingWithPayment(row, 0, None), draft.at)
-    new_events.append(NewEvent(EventType.BOOKING_CREATED, row.id, rendered))
-    new_events.extend(extra_events)
+    new_events += [NewEvent(EventType.BOOKING_CREATED, row.id, rendered), *extra_events]
     if row.status == _CONFIRMED:
         new_events.append(NewEvent(EventType.BOOKING_CONFIRMED, row.id, rendered))
-        if request.send_confirmation_email is not False:
-            outbox.enqueue(tx, organization.id, OutboxKind.BOOKING_CONFIRMATION_MAIL, row.id, at=draft.at)
-        if request.notify_staff is not False and organization.notify_staff:
-            outbox.enqueue(tx, organization.id, OutboxKind.STAFF_BOOKING_MAIL, row.id, at=draft.at)
+        _enqueue_mails(tx, draft, row)
     for offset, event in enumerate(new_events):
         events.append(tx, organization, event, sequence=sequence + offset, at=draft.at)
     timeline.note(
@@ -181,6 +177,15 @@ def write(
     tx.tally("bookings", organization.slug)
     tx.tally("seats_sold", organization.slug, draft.quote.seats)
     return rendered
+
+
+def _enqueue_mails(tx: Tx, draft: BookingDraft, row: BookingRow) -> None:
+    """Enqueue the mails about a confirmed booking to its guest and to staff."""
+    organization, request = draft.organization, draft.request
+    if request.send_confirmation_email is not False:
+        outbox.enqueue(tx, organization.id, OutboxKind.BOOKING_CONFIRMATION_MAIL, row.id, at=draft.at)
+    if request.notify_staff is not False and organization.notify_staff:
+        outbox.enqueue(tx, organization.id, OutboxKind.STAFF_BOOKING_MAIL, row.id, at=draft.at)
 
 
 def _insert_customer(tx: Tx, draft: BookingDraft) -> NewEvent:

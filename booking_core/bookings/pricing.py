@@ -237,11 +237,7 @@ def quote_party(
         raise Unprocessable.at("guests", f"The departure is sold in {departure.currency}.", "currency_mismatch")
     tiers, sold, sold_add_ons = tiers_of(departure), orjson.loads(row.guests), orjson.loads(row.add_ons)
     counts = _counts((line.tier_id, line.count) for line in guests)
-    before = _stored_counts(sold, "tier_id")
-    differences = {tier_id: counts[tier_id] - before[tier_id] for tier_id in (*counts, *before)}
-    for tier_id, difference in differences.items():
-        if difference and tier_id not in tiers:
-            raise _unknown_line(_field("guests", "tier_id", guests, tier_id), "price tier", "unknown_tier", tiers)
+    differences = _differences(counts, sold, tiers, guests)
     guest_lines = _lines(sold, counts, tiers, ("tier_id", "tier_label"), row.currency)
     add_on_lines = _changed_add_ons(organization, departure, sold_add_ons, add_ons)
     subtotal = sum(line["count"] * line["unit_price"]["amount_minor"] for line in (*guest_lines, *add_on_lines))
@@ -261,6 +257,18 @@ def quote_party(
         gift_card_minor=min(row.gift_card_minor, subtotal - discount),
         has_more_guests=any(count > 0 for count in differences.values()),
     )
+
+
+def _differences(
+    counts: Counter[str], sold: Iterable[Line], tiers: Mapping[str, Tier], guests: Sequence[GuestLineInput]
+) -> dict[str, int]:
+    """Return by how many guests each tier changes, and refuse a change of a tier that is not offered."""
+    former_counts = _stored_counts(sold, "tier_id")
+    differences = {tier_id: counts[tier_id] - former_counts[tier_id] for tier_id in (*counts, *former_counts)}
+    for tier_id, difference in differences.items():
+        if difference and tier_id not in tiers:
+            raise _unknown_line(_field("guests", "tier_id", guests, tier_id), "price tier", "unknown_tier", tiers)
+    return differences
 
 
 def _counts(lines: Iterable[tuple[str, int]]) -> Counter[str]:

@@ -316,7 +316,7 @@ def departure_conflicts(
     stored: Iterable[CatalogueRow],
     values: Mapping[str, CatalogueRow],
     now: int,
-) -> list[Problem]:
+) -> Iterator[Problem]:
     """Return the problems that a changed experience causes for stored departures.
 
     These are departures without an end, with a price in another currency, or, in the future, with a single price that
@@ -326,30 +326,26 @@ def departure_conflicts(
         stored: the departures of the experience.
         values: the columns that the catalogue sets, by departure id.
     """
-    stored = [departure | effective_prices(departure, before) for departure in stored]
-    rest = [(departure, values.get(departure["id"], {})) for departure in stored]
-    problems = []
+    departures = [
+        (departure | effective_prices(departure, before), values.get(departure["id"], {})) for departure in stored
+    ]
     if row["duration_minutes"] is None:
-        endless = sum((departure | overrides)["ends_at"] is None for departure, overrides in rest)
+        endless = sum((departure | overrides)["ends_at"] is None for departure, overrides in departures)
         if endless:
             path = f"{entry.pointer}/duration_minutes"
-            problems.append(Problem(path, f"is needed by {endless} stored departures without an end"))
+            yield Problem(path, f"is needed by {endless} stored departures without an end")
     if row["currency"] != before["currency"]:
-        priced = sum(_keeps_a_price(departure, overrides) for departure, overrides in rest)
+        priced = sum(_keeps_a_price(*departure) for departure in departures)
         if priced:
             message = f"is in {row['currency']}, and {priced} stored departures have a price in {before['currency']}"
-            problems.append(Problem(entry.pointer, message))
+            yield Problem(entry.pointer, message)
     if row["price_tiers"] and not before["price_tiers"]:
-        single = sum(
-            departure["price_minor"] is not None and departure["starts_at"] > now and not overrides.keys() & _OWN_PRICES
-            for departure, overrides in rest
-        )
+        single = sum(_keeps_a_single_price(*departure, now) for departure in departures)
         if single:
             message = (
                 f"cannot be added while {single} stored departures have a single price: give each prices, or price null"
             )
-            problems.append(Problem(f"{entry.pointer}/price_tiers", message))
-    return problems
+            yield Problem(f"{entry.pointer}/price_tiers", message)
 
 
 _OWN_PRICES = {"price_minor", "prices"}
@@ -357,3 +353,8 @@ _OWN_PRICES = {"price_minor", "prices"}
 
 def _keeps_a_price(departure: CatalogueRow, overrides: CatalogueRow) -> bool:
     return any(departure[name] is not None and name not in overrides for name in _OWN_PRICES)
+
+
+def _keeps_a_single_price(departure: CatalogueRow, overrides: CatalogueRow, now: int) -> bool:
+    is_to_come = departure["starts_at"] > now
+    return departure["price_minor"] is not None and is_to_come and not overrides.keys() & _OWN_PRICES
