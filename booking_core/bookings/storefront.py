@@ -158,12 +158,12 @@ def change_hold(
     organization = actor.organization
     hold = _found(holds.lock(tx, organization.id, hold_id))
     holds.require_live(hold, actor.at)
-    store.lock_departures(tx, [(organization.id, one) for one in (hold.departure_id, departure_id)])
+    departure_ids = sorted({hold.departure_id, departure_id})
+    store.lock_departures(tx, [(organization.id, row_id) for row_id in departure_ids])
     party = capacity.lock_party(tx, actor, departure_id, guests, hold_id=hold_id)
     holds.require_live(hold, tx.now())
     changed = holds.change(tx, organization.id, hold, departure_id, party.seats, party.guests)
-    touched = {hold.departure_id, departure_id}
-    departure_touches.touch(tx, organization.id, sorted(touched), at=actor.at)
+    departure_touches.touch(tx, organization.id, departure_ids, at=actor.at)
     return holds.present(changed, organization.zone, actor.at)
 
 

@@ -142,12 +142,12 @@ def update(
     locked = store.lock(tx, organization.id, customer_id)
     if locked is None:
         raise NotFound.of("customer")
-    before, updated_at, anonymized_at = locked
+    customer, updated_at, anonymized_at = locked
     if anonymized_at is not None:
         raise Conflict("customer_anonymized", "The customer was anonymized, and stays so.")
-    row = rules.changed(before, name=name, email=email, phone=phone)
+    row = rules.changed(customer, name=name, email=email, phone=phone)
     rendered = orjson.dumps(rules.present(row, organization.zone))
-    fields = [field for field in ("name", "email", "phone") if getattr(row, field) != getattr(before, field)]
+    fields = [field for field in ("name", "email", "phone") if getattr(row, field) != getattr(customer, field)]
     if not fields:
         return rendered
     _require_own_email(tx, organization.id, row)
@@ -155,7 +155,7 @@ def update(
     store.save(tx, organization.id, row, at)
     kind = TimelineKind.CUSTOMER_UPDATED
     timeline.note(tx, organization.id, kind, at=at, customer_id=row.id, booking_id=None, changed=fields)
-    former = orjson.dumps(rules.present(before, organization.zone))
+    former = orjson.dumps(rules.present(customer, organization.zone))
     changed = events.updated(EventType.CUSTOMER_UPDATED, row.id, before=former, after=rendered)
     events.publish(tx, organization, [changed], at=at)
     return rendered
@@ -191,12 +191,12 @@ def anonymize(tx: Tx, organization: Organization, customer_ids: Sequence[str], *
     return former
 
 
-def _anonymize_one(tx: Tx, organization: Organization, before: CustomerRow, at: int) -> NewEvent:
-    row = rules.anonymized(before)
+def _anonymize_one(tx: Tx, organization: Organization, customer: CustomerRow, at: int) -> NewEvent:
+    row = rules.anonymized(customer)
     store.save(tx, organization.id, row, at, anonymized_at=at)
     kind, fields = TimelineKind.CUSTOMER_UPDATED, ["name", "email", "phone"]
     timeline.note(tx, organization.id, kind, at=at, customer_id=row.id, booking_id=None, changed=fields)
-    former, current = (rules.present(version, organization.zone) for version in (before, row))
+    former, current = (rules.present(version, organization.zone) for version in (customer, row))
     # The former values are personal data: the event names the fields alone.
     changes = {name: None for name in current if current[name] != former[name]}
     return NewEvent(EventType.CUSTOMER_UPDATED, row.id, orjson.dumps(current), {"changes": changes})

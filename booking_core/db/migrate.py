@@ -130,8 +130,9 @@ def _note_oldest_usable(*, ctx: MigrationContext, step: Any, **_: Any) -> None:
     if connection is None or connection.dialect.name != "postgresql":
         return
     module = step.up_revision.module
-    before = revisions.oldest_usable(_note(connection)) or module.down_revision
-    oldest = before if getattr(module, "is_additive", False) and before else module.revision
+    oldest = revisions.oldest_usable(_note(connection)) or module.down_revision
+    if not (oldest and getattr(module, "is_additive", False)):
+        oldest = module.revision
     connection.execute(text(f"COMMENT ON TABLE alembic_version IS '{revisions.USABLE_FROM}{oldest}'"))
 
 

@@ -412,13 +412,13 @@ class PostgresConnection:
     @contextmanager
     def without_statement_timeout(self) -> Iterator[None]:
         """Lift the statement timeout inside the block."""
-        before, timeout_s = self._settings, self._response_timeout_s
-        self._settings, self._response_timeout_s = replace(before, statement_timeout_ms=0), math.inf
+        settings, timeout_s = self._settings, self._response_timeout_s
+        self._settings, self._response_timeout_s = replace(settings, statement_timeout_ms=0), math.inf
         self._apply_statement_timeout()
         try:
             yield
         finally:
-            self._settings, self._response_timeout_s = before, timeout_s
+            self._settings, self._response_timeout_s = settings, timeout_s
             if not self.broken and self._libpq.transaction_status != pq.TransactionStatus.INERROR:
                 self._apply_statement_timeout()
 

@@ -88,7 +88,7 @@ def _hash(model: BaseModel) -> int:
 def _hashable(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(map(_hashable, value))
-    return frozenset((key, _hashable(one)) for key, one in value.items()) if isinstance(value, dict) else value
+    return frozenset((key, _hashable(item)) for key, item in value.items()) if isinstance(value, dict) else value
 
 
 class _Model(BaseModel):

@@ -111,9 +111,9 @@ def brand(organization: Organization) -> Brand:
     )
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(colour: str, background: str) -> float:
     """Return the contrast of two colours written #rrggbb, from 1 to 21."""
-    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    lighter, darker = sorted((_luminance(colour), _luminance(background)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 
 

@@ -288,8 +288,8 @@ def _check_refundable(amount_minor: int, left_minor: int, currency: str) -> None
     if amount_minor < 0:
         raise Malformed.at("amount", "must not be below zero", "out_of_range")
     if amount_minor > left_minor:
-        rest = formatted(left_minor, currency)
-        raise Unprocessable.at("amount", f"Only {rest} of the payment can be returned.", "more_than_paid")
+        amount = formatted(left_minor, currency)
+        raise Unprocessable.at("amount", f"Only {amount} of the payment can be returned.", "more_than_paid")
 
 
 # Refunds at the gateway ------------------------------------------------------------------------------------------
@@ -334,12 +334,12 @@ def record_elsewhere(
     unknown = gateway_minor - parts - payment.refunded_minor
     state = _unrequested(actor, booking, payment, booking_id, payment.amount_minor, RefundStatus.SUCCEEDED, parts)
     settled, state = _close_waiting(tx, refund_rows, state, unknown, provider_refund_id)
-    rest = min(unknown - sum(item.amount_minor for item in settled), state.paid_minor - state.refunded_minor)
-    if rest <= 0:
+    unrecorded = min(unknown - sum(item.amount_minor for item in settled), state.paid_minor - state.refunded_minor)
+    if unrecorded <= 0:
         return Recorded(returned=settled)
     noted = {"provider_refund_id": provider_refund_id} if provider_refund_id and not settled else {}
-    recorded = refunds.record_returned(tx, state, rest, kind=TimelineKind.PAYMENT_RETURNED, **noted)
-    return Recorded(rest, (*settled, recorded))
+    recorded = refunds.record_returned(tx, state, unrecorded, kind=TimelineKind.PAYMENT_RETURNED, **noted)
+    return Recorded(unrecorded, (*settled, recorded))
 
 
 def _close_waiting(

@@ -53,8 +53,8 @@ def from_gateway(amount: int, currency: str) -> int | None:
     for."""
     digits = minor_digits(currency)
     gateway_digits = _GATEWAY_DIGITS.get(currency, digits)
-    minor, rest = divmod(amount * 10**digits, 10**gateway_digits)
-    return None if rest else minor
+    minor, remainder = divmod(amount * 10**digits, 10**gateway_digits)
+    return None if remainder else minor
 
 
 # By the policy ---------------------------------------------------------------------------------------------------

@@ -149,13 +149,13 @@ class _Batch:
         return rules.after_failure(delivery, self._at(delivery), self.retry_delays_s, self.jitter())
 
     def _assess(self, key: RowKey, error: AttemptError | None) -> None:
-        before, at = self.endpoints[key], self.ats[key[0]]
+        endpoint, at = self.endpoints[key], self.ats[key[0]]
         if error is None:
-            self.endpoints[key] = rules.endpoint_after_success(before, at)
+            self.endpoints[key] = rules.endpoint_after_success(endpoint, at)
             if key in self.health and self.health[key][0] is EndpointHealth.FAILING:
                 del self.health[key]
             return
-        row = rules.endpoint_after_failure(before, at, timed_out=error is AttemptError.TIMEOUT)
+        row = rules.endpoint_after_failure(endpoint, at, timed_out=error is AttemptError.TIMEOUT)
         health, hours = rules.assess(row, at, self.disable_after_s)
         if health is EndpointHealth.FAILING:
             row = row._replace(warned_hours=hours)
@@ -202,9 +202,9 @@ class _Batch:
 
     def _write_endpoints(self) -> None:
         for (owner, endpoint_id), row in sorted(self.endpoints.items()):
-            before = self.locked.endpoints[owner, endpoint_id]
-            if row != before:
-                if row.status != before.status:
+            locked = self.locked.endpoints[owner, endpoint_id]
+            if row != locked:
+                if row.status != locked.status:
                     store.save(self.tx, owner, row)
                     continue
                 columns = {name: getattr(row, name) for name in _HEALTH}

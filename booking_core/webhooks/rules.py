@@ -225,8 +225,8 @@ def _id_bytes(row_id: str) -> bytes:
 def event_ids_of(delivery_id: str) -> tuple[str, str]:
     """Return the first and the last id that the event of a delivery may have."""
     instant = uuid.UUID(delivery_id).hex[:_INSTANT_DIGITS]
-    rest = 32 - _INSTANT_DIGITS
-    return str(uuid.UUID(instant + "0" * rest)), str(uuid.UUID(instant + "f" * rest))
+    random_digits = 32 - _INSTANT_DIGITS
+    return str(uuid.UUID(instant + "0" * random_digits)), str(uuid.UUID(instant + "f" * random_digits))
 
 
 class AttemptRow(NamedTuple):

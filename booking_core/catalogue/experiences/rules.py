@@ -49,8 +49,8 @@ def duration_text(minutes: int | None) -> str | None:
     """Format a duration: `45 min`, `2 h 30 min`, `1 day`, `3 days 2 h`."""
     if minutes is None:
         return None
-    days, rest = divmod(minutes, _DAY_MINUTES)
-    parts = ((days, "day" if days == 1 else "days"), (rest // 60, "h"), (rest % 60, "min"))
+    days, minutes = divmod(minutes, _DAY_MINUTES)
+    parts = ((days, "day" if days == 1 else "days"), (minutes // 60, "h"), (minutes % 60, "min"))
     return " ".join(f"{number} {unit}" for number, unit in parts if number) or "0 min"
 
 

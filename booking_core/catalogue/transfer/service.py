@@ -304,9 +304,11 @@ def _write_departures(tx: Tx, organization_id: str, decided: Changes, now: int) 
     for chunk in _chunks(changed):
         totals = {row["id"]: row["seats_total"] for row in chunk if "seats_total" in row}
         departure_touches.resize(tx, organization_id, totals, at=now)
-    rest = [{key: value for key, value in row.items() if key != "seats_total"} for row in changed]
+    without_seats = [{key: value for key, value in row.items() if key != "seats_total"} for row in changed]
     new = [row | {"seats_ceiling": row["seats_total"]} for row in decided.created]
-    yield from _write_rows(tx, tables.departures, organization_id, replace(decided, updated=rest, created=new), now)
+    yield from _write_rows(
+        tx, tables.departures, organization_id, replace(decided, updated=without_seats, created=new), now
+    )
     for chunk in _chunks([*changed, *new]):
         departure_touches.touch(tx, organization_id, (row["id"] for row in chunk), at=now)
         tx.flush()

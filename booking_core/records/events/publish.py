@@ -131,11 +131,11 @@ def _reserve(tx: Tx, statement: Statement, counts: Mapping[str, tuple[int, int]]
     )
     with tx.no_autoflush():
         rows = tx.all(statement, wanted=parameter)
-    before = {}
+    last_numbers = {}
     for organization_id, booking_number, sequence in rows:
         booking_numbers, events = counts[organization_id]
-        before[organization_id] = (booking_number - booking_numbers, sequence - events)
-    return before
+        last_numbers[organization_id] = (booking_number - booking_numbers, sequence - events)
+    return last_numbers
 
 
 class Sequences(NamedTuple):
