@@ -35,15 +35,9 @@ from booking_core.records.events import NewEvent
 from booking_core.records.outbox import OutboxKind
 from booking_core.records.timeline import TimelineKind
 
-_UNWRITTEN_COLUMNS = frozenset(
-    {
-        *("experience_title", "experience_slug", "starts_at", "ends_at", "duration_minutes"),
-        *("checked_in_at", "no_show_at"),
-    }
-)
-"""Columns of BookingRow that belong to the departure or the experience, or that a new booking never has."""
 _PENDING, _CONFIRMED = str(BookingStatus.PENDING), str(BookingStatus.CONFIRMED)
-_WRITTEN = tuple(name for name in BookingRow._fields if name not in _UNWRITTEN_COLUMNS)
+_WRITTEN = tuple(name for name in BookingRow._fields if name in tables.bookings.c)
+"""The columns of the booking itself: not those of its departure and its experience."""
 _written = itemgetter(*map(BookingRow._fields.index, _WRITTEN))
 
 

@@ -184,29 +184,17 @@ SELECT b.organization_id, b.id, b.status || ', checked in at ' || coalesce('' ||
 -- Select rows that were changed before they were created.
 -- Cost: one pass over each of these tables.
 -- check: no row is changed before it is created
-SELECT x.organization_id, x.id, 'in experiences: created at ' || x.created_at || ', changed at ' || x.updated_at
-  FROM experiences x WHERE [x] AND x.updated_at < x.created_at
-UNION ALL
-SELECT x.organization_id, x.id, 'in departures: created at ' || x.created_at || ', changed at ' || x.updated_at
-  FROM departures x WHERE [x] AND x.updated_at < x.created_at
-UNION ALL
-SELECT x.organization_id, x.id, 'in customers: created at ' || x.created_at || ', changed at ' || x.updated_at
-  FROM customers x WHERE [x] AND x.updated_at < x.created_at
-UNION ALL
-SELECT x.organization_id, x.id, 'in gift_cards: created at ' || x.created_at || ', changed at ' || x.updated_at
-  FROM gift_cards x WHERE [x] AND x.updated_at < x.created_at
-UNION ALL
-SELECT x.organization_id, x.id, 'in payments: created at ' || x.created_at || ', changed at ' || x.updated_at
-  FROM payments x WHERE [x] AND x.updated_at < x.created_at
-UNION ALL
-SELECT x.organization_id, x.id, 'in refunds: created at ' || x.created_at || ', changed at ' || x.updated_at
-  FROM refunds x WHERE [x] AND x.updated_at < x.created_at
-UNION ALL
-SELECT x.organization_id, x.id, 'in webhook_endpoints: created at ' || x.created_at || ', changed at ' || x.updated_at
-  FROM webhook_endpoints x WHERE [x] AND x.updated_at < x.created_at
-UNION ALL
-SELECT x.organization_id, x.id, 'in deliveries: created at ' || x.created_at || ', changed at ' || x.updated_at
-  FROM deliveries x WHERE [x] AND x.updated_at < x.created_at
+SELECT t.organization_id, t.id, 'in ' || t.name || ': created at ' || t.created_at || ', changed at ' || t.updated_at
+  FROM (SELECT 'experiences' AS name, x.organization_id, x.id, x.created_at, x.updated_at FROM experiences x WHERE [x]
+        UNION ALL SELECT 'departures', x.organization_id, x.id, x.created_at, x.updated_at FROM departures x WHERE [x]
+        UNION ALL SELECT 'customers', x.organization_id, x.id, x.created_at, x.updated_at FROM customers x WHERE [x]
+        UNION ALL SELECT 'gift_cards', x.organization_id, x.id, x.created_at, x.updated_at FROM gift_cards x WHERE [x]
+        UNION ALL SELECT 'payments', x.organization_id, x.id, x.created_at, x.updated_at FROM payments x WHERE [x]
+        UNION ALL SELECT 'refunds', x.organization_id, x.id, x.created_at, x.updated_at FROM refunds x WHERE [x]
+        UNION ALL SELECT 'webhook_endpoints', x.organization_id, x.id, x.created_at, x.updated_at
+                    FROM webhook_endpoints x WHERE [x]
+        UNION ALL SELECT 'deliveries', x.organization_id, x.id, x.created_at, x.updated_at FROM deliveries x WHERE [x]) t
+ WHERE t.updated_at < t.created_at
 
 -- name: overdue_bookings
 -- Select pending bookings whose time to pay ended before the limit.
