@@ -19,7 +19,7 @@ from booking_core.base.cursors import Binding
 from booking_core.base.errors import Unprocessable
 from booking_core.db import sql_files, tables
 from booking_core.db.engine import Tx
-from booking_core.db.paging import JsonPage, PageRequest, envelope
+from booking_core.db.paging import JsonPage, PageRequest, page_of
 from booking_core.db.statements import LIMIT, NOW, OWNER, ROW_ID, Statement
 from booking_core.db.tables import Id
 from booking_core.due_work.rows import DueWork
@@ -199,11 +199,13 @@ def find_mails(tx: Tx, caller: Caller, page: PageRequest) -> JsonPage:
     binding, after = Binding(owner, "sandbox_mails", page.order), _FIRST[page.order]
     if page.starting_after is not None:
         _, after = cursors.decode_row(keys, binding, page.starting_after)
-    page_rows = tx.all(_PAGES[page.order], organization_id=owner, after=after, limit=page.limit + 1)
-    rows = [CapturedMail._make(row) for row in page_rows[: page.limit]]
-    has_more = len(page_rows) > page.limit
-    cursor = cursors.encode_row(keys, binding, rows[-1].created_at, rows[-1].id) if has_more else None
-    return envelope([_present_mail(row, caller) for row in rows], cursor)
+    rows = tx.all(_PAGES[page.order], organization_id=owner, after=after, limit=page.limit + 1)
+    return page_of(
+        [CapturedMail._make(row) for row in rows],
+        page,
+        lambda mail: _present_mail(mail, caller),
+        lambda mail: cursors.encode_row(keys, binding, mail.created_at, mail.id),
+    )
 
 
 def _present_mail(row: CapturedMail, caller: Caller) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from booking_core.bookings.queries import BookingConditions
 from booking_core.bookings.store import lists
 from booking_core.bookings.store.lists import SearchTexts
 from booking_core.db.engine import Tx
-from booking_core.db.paging import JsonPage, PageRequest, envelope
+from booking_core.db.paging import JsonPage, PageRequest, page_of
 from booking_core.models import names
 from booking_core.models.base import email_key, is_id
 
@@ -75,12 +75,10 @@ def _matching(
     binding = Binding(organization_id, _ENDPOINT, page.order, (("search", repr(conditions)),))
     after = cursors.decode_row(keys, binding, page.starting_after) if page.starting_after is not None else None
     texts = list(islice(filter(matches, _texts(tx, organization_id, page, filters, after)), page.limit + 1))
-    page_texts = texts[: page.limit]
-    rows = store.get_many_with_payment(tx, organization_id, [text.id for text in page_texts]) if page_texts else {}
+    rows = store.get_many_with_payment(tx, organization_id, [text.id for text in texts]) if texts else {}
     present = presenting.presenter(actor)
-    return envelope(
-        [present(rows[text.id]) for text in page_texts],
-        cursors.encode_row(keys, binding, *page_texts[-1][:2]) if len(texts) > page.limit else None,
+    return page_of(
+        texts, page, lambda text: present(rows[text.id]), lambda text: cursors.encode_row(keys, binding, *text[:2])
     )
 
 

@@ -4,7 +4,7 @@ others are inserted, however many share one instant."""
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     BigInteger,
@@ -42,6 +42,7 @@ _EVERYTHING = 1_000_000_000
 _NOTHING: ColumnElement[int] = literal_column("0")
 
 
+T = TypeVar("T")
 JsonPage = dict[str, Any]
 """`{data, has_more, next_cursor}`, ready for JSON."""
 
@@ -109,11 +110,7 @@ class KeysetList:
             parameters["after_created_at"], parameters["after_id"] = position
         statement = _statement(self, page.order, page.starting_after is not None, tuple(sorted(applied)))
         rows = tx.all(statement, **parameters)
-        page_rows, has_more = rows[: page.limit], len(rows) > page.limit
-        return envelope(
-            [present(row) for row in page_rows],
-            cursors.encode_row(caller.secret_keys, binding, *page_rows[-1][:2]) if has_more else None,
-        )
+        return page_of(rows, page, present, lambda row: cursors.encode_row(caller.secret_keys, binding, *row[:2]))
 
 
 @lru_cache(maxsize=1024)
@@ -229,6 +226,19 @@ def _direction(order: Order, *columns: ColumnElement[Any]) -> list[ColumnElement
 def envelope(data: Sequence[dict[str, Any]], next_cursor: str | None) -> JsonPage:
     """Return the page envelope of the contract."""
     return {"data": data, "has_more": next_cursor is not None, "next_cursor": next_cursor}
+
+
+def page_of(
+    rows: Sequence[T], page: PageRequest, present: Callable[[T], dict[str, Any]], cursor_after: Callable[[T], str]
+) -> JsonPage:
+    """Return the page of the rows that were found, one more than its limit when another page follows.
+
+    Args:
+        cursor_after: makes the cursor after a row.
+    """
+    page_rows = rows[: page.limit]
+    next_cursor = cursor_after(page_rows[-1]) if len(rows) > page.limit else None
+    return envelope([present(row) for row in page_rows], next_cursor)
 
 
 # All rows of a query --------------------------------------------------------------------------------------------------

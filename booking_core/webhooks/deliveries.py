@@ -9,7 +9,7 @@ from booking_core.base.context import Actor, Caller
 from booking_core.base.cursors import Binding
 from booking_core.base.errors import Conflict, NotFound, Unprocessable
 from booking_core.db.engine import Tx
-from booking_core.db.paging import JsonPage, PageRequest, envelope
+from booking_core.db.paging import JsonPage, PageRequest, page_of
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import DeliveryRedeliver, DeliveryStatus, DeliveryTrigger, EndpointStatus
 from booking_core.records import events
@@ -50,16 +50,13 @@ def find(
         after = cursors.decode_sequence(caller.secret_keys, binding, page.starting_after)
     rules.existing(store.get(tx, organization_id, endpoint_id))
     query = LogQuery(page.order, after, page.limit + 1, status, event_type, recovery_id)
-    placed = (
+    return page_of(
         log.find(tx, organization_id, endpoint_id, query)
         if event_id is None
-        else _by_event(tx, organization_id, endpoint_id, event_id, query)
-    )
-    rows, has_more = placed[: page.limit], len(placed) > page.limit
-    zone = caller.organization.zone
-    return envelope(
-        [rules.present_delivery(row, zone) for _, row in rows],
-        cursors.encode_sequence(caller.secret_keys, binding, rows[-1][0]) if has_more else None,
+        else _by_event(tx, organization_id, endpoint_id, event_id, query),
+        page,
+        lambda placed: rules.present_delivery(placed[1], caller.organization.zone),
+        lambda placed: cursors.encode_sequence(caller.secret_keys, binding, placed[0]),
     )
 
 
