@@ -52,10 +52,10 @@ class LockWait:
         self._clock = clock
         self._limit_s = float("inf")
 
-    def limit(self, dialect: Dialect) -> Query[None]:
+    def limit(self) -> Query[None]:
         """Return the query that limits the wait of each following statement to the time that is left."""
         self._limit_s = self._until_s - self._clock()
-        return lock_wait_query(dialect, max(1, round(self._limit_s * 1000)))
+        return lock_wait_query(max(1, round(self._limit_s * 1000)))
 
     @property
     def has_waited(self) -> bool:
@@ -171,7 +171,7 @@ def create_many(tx: Tx, creates: Sequence[CreateRequest], *, lock_wait: LockWait
     Raises:
         Unavailable: `is_locked`: a lock was not free in time. Nothing was done.
     """
-    queries: dict[str, Query[Any]] = {"limit": lock_wait.limit(tx.dialect)} if lock_wait else {}
+    queries: dict[str, Query[Any]] = {"limit": lock_wait.limit()} if lock_wait else {}
     queries |= first_queries(tx.dialect, creates, is_blocking=lock_wait is not None)
     answers = dict(zip(queries, tx.pipeline(*queries.values()), strict=True))
     return decide_many(tx, creates, answers, lock_wait=lock_wait)
@@ -195,11 +195,11 @@ def first_queries(
     if wanted_holds:  # locked before their departures, as everywhere
         queries["holds"] = holds.locks_query(wanted_holds, blocking=is_blocking)
     departure_keys = zip((create.departure_key for create in creates), names, strict=True)
-    queries["keys"] = idempotency.locks_query(dialect, [create.key for create in creates])
+    queries["keys"] = idempotency.locks_query([create.key for create in creates])
     queries["departures"] = store.departures_query(departure_keys, blocking=is_blocking)
     queries["contexts"] = store.contexts_query(_context_keys(creates))
     if wanted_references:
-        queries["references"] = store.references_query(dialect, wanted_references, blocking=is_blocking)
+        queries["references"] = store.references_query(wanted_references, blocking=is_blocking)
         queries["taken_references"] = store.taken_query(wanted_references)
     if len(creates) == 1 and not is_blocking and dialect.name != "sqlite":
         # The last lock. With several requests it waits until it is known which of them become bookings.
@@ -391,7 +391,7 @@ def _lock_counters(tx: Tx, batch: CreateBatch, lock_wait: LockWait | None) -> di
         if lock_wait is None:
             return events.try_lock_sequences(tx, counts)
         if lock_wait.has_waited:
-            tx.pipeline(lock_wait.limit(tx.dialect))
+            tx.pipeline(lock_wait.limit())
         return events.lock_sequences(tx, counts)
     before = {}
     for organization_id, (numbers, sequences) in counts.items():

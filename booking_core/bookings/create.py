@@ -85,7 +85,7 @@ def create_once(tx: Tx, actor: Actor, request: BookingRequest, once: Once) -> An
 
 def _require_free(tx: Tx, reference: Reference) -> None:
     """Lock a reference until the transaction ends, and check that no booking has it."""
-    lock = store.references_query(tx.dialect, [reference], blocking=True)
+    lock = store.references_query([reference], blocking=True)
     if tx.pipeline(lock, store.taken_query([reference]))[1]:
         raise rules.reference_taken()
 

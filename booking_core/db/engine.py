@@ -14,10 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, Generic, TypeVar, cast
 
 from sqlalchemy import Table, select, text
-from sqlalchemy.engine import URL, Dialect
+from sqlalchemy.engine import URL
 
 from booking_core.base import database_urls
 from booking_core.base.clock import Clock, system_clock
@@ -60,18 +61,20 @@ def _driver(url: URL) -> Driver:
 
 @dataclass(frozen=True, slots=True)
 class Query(Generic[T]):
-    """A statement of a pipeline. Without a statement its result is known and nothing is sent."""
+    """A statement of a pipeline."""
 
-    statement: Statement | None
+    statement: Statement
     parameters: dict[str, Any]
     read: Callable[[list[Row]], T]
     """Makes the result from the rows."""
+    is_lock: bool = False
+    """It is about locks alone, which SQLite's one writer does not need: nothing is sent there, and there are no rows.
+    """
 
 
-def lock_wait_query(dialect: Dialect, timeout_ms: int) -> Query[None]:
-    """Return the query that limits lock waits until the transaction ends; nothing on SQLite, which has one writer."""
-    statement = None if dialect.name == "sqlite" else _LIMIT_LOCK_WAITS
-    return Query(statement, {"timeout_ms": str(timeout_ms)}, lambda _: None)
+def lock_wait_query(timeout_ms: int) -> Query[None]:
+    """Return the query that limits lock waits until the transaction ends."""
+    return Query(_LIMIT_LOCK_WAITS, {"timeout_ms": str(timeout_ms)}, lambda _: None, is_lock=True)
 
 
 class Tx:
@@ -225,11 +228,12 @@ class Tx:
         """Run the queries in order and return their results: in one round trip on PostgreSQL. Each query sees all
         commits from before its start, so also rows that an earlier query waited for."""
         self.flush()
-        steps = [self._ready(query.statement, query.parameters) for query in queries if query.statement]
+        is_sent = [not (query.is_lock and self.dialect.name == "sqlite") for query in queries]
+        steps = [self._ready(query.statement, query.parameters) for query in compress(queries, is_sent)]
         results = self._connection.execute_pipeline(steps)
         self.changes += sum(count for step, (_, count) in zip(steps, results, strict=True) if step[0].changes_rows)
         rows_of = (rows for rows, _ in results)
-        return [query.read(next(rows_of) if query.statement else []) for query in queries]
+        return [query.read(next(rows_of) if sent else []) for query, sent in zip(queries, is_sent, strict=True)]
 
     @contextmanager
     def no_autoflush(self) -> Iterator[None]:
@@ -303,7 +307,7 @@ class Tx:
 
     def limit_lock_waits(self, timeout_ms: int) -> None:
         """Limit the wait of each statement of the transaction for a lock."""
-        self.pipeline(lock_wait_query(self.dialect, timeout_ms))
+        self.pipeline(lock_wait_query(timeout_ms))
 
     @contextmanager
     def without_statement_timeout(self) -> Iterator[None]:

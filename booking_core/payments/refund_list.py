@@ -11,11 +11,7 @@ from booking_core.base.context import Organization
 from booking_core.base.errors import NotFound
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement, has_key
-from booking_core.db.tables import (
-    bookings,
-    payments,
-    refunds,
-)
+from booking_core.db.tables import bookings, payments, refunds
 from booking_core.db.tables import organizations as organization_table
 from booking_core.models.base import is_id
 from booking_core.models.money import money_json

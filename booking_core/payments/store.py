@@ -127,7 +127,7 @@ def other_booking_paid_by(tx: Tx, organization_id: str, payment_intent: str, boo
     bookings.
     """
     name = f"payment_intent:{organization_id}:{payment_intent}"
-    lock: Query[None] = Query(None if tx.dialect.name == "sqlite" else _LOCK_INTENT, {"name": name}, lambda _: None)
+    lock: Query[None] = Query(_LOCK_INTENT, {"name": name}, lambda _: None, is_lock=True)
     key = {"organization_id": organization_id, "payment_intent": payment_intent, "booking_id": booking_id}
     other: str | None = tx.pipeline(lock, Query(_PAID_BY_INTENT, key, lambda rows: rows[0][0] if rows else None))[1]
     return other

@@ -10,7 +10,6 @@ from typing import Any
 
 import orjson
 from sqlalchemy import Boolean, ColumnElement, Integer, Text, bindparam, func, select
-from sqlalchemy.engine import Dialect
 
 from booking_core.base.context import Actor
 from booking_core.base.errors import (
@@ -25,7 +24,7 @@ from booking_core.base.errors import (
 )
 from booking_core.base.tokens import sha256_hex
 from booking_core.db import tables
-from booking_core.db.engine import Query, Tx
+from booking_core.db.engine import Query, Row, Tx
 from booking_core.db.statements import Statement, as_json, on_postgresql, rows_from_json, rows_parameter
 from booking_core.due_work.rows import DueRows
 
@@ -96,16 +95,19 @@ def try_locks(tx: Tx, keys: Sequence[tuple[str, str]]) -> list[bool]:
 
     Read stored answers with a later statement: only its snapshot contains the commit of the former holder.
     """
-    are_held: list[bool] = tx.pipeline(locks_query(tx.dialect, keys))[0]
+    are_held: list[bool] = tx.pipeline(locks_query(keys))[0]
     return are_held
 
 
-def locks_query(dialect: Dialect, keys: Sequence[tuple[str, str]]) -> Query[list[bool]]:
+def locks_query(keys: Sequence[tuple[str, str]]) -> Query[list[bool]]:
     """Return the query of `try_locks`, for a pipeline with other queries."""
-    if dialect.name == "sqlite":
-        return Query(None, {}, lambda _: [True] * len(keys))
+
+    def are_held(rows: list[Row]) -> list[bool]:
+        refused = {i for i, is_held in rows if not is_held}
+        return [i not in refused for i in range(len(keys))]
+
     locks = as_json({"i": i, "lock": lock_name(*key)} for i, key in enumerate(keys))
-    return Query(_TRY_LOCKS, {"wanted": locks}, lambda rows: [is_held for _, is_held in sorted(rows)])
+    return Query(_TRY_LOCKS, {"wanted": locks}, are_held, is_lock=True)
 
 
 def lock_name(organization_id: str, key: str) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from sqlalchemy import ColumnElement, Text, and_, func, literal_column, select
-from sqlalchemy.engine import Dialect
 
 from booking_core.bookings.rules import Reference
 from booking_core.db.engine import Query
@@ -39,23 +38,20 @@ _TAKEN_REFERENCES = Statement(
 )
 
 
-def references_query(
-    dialect: Dialect, references: Collection[Reference], *, blocking: bool
-) -> Query[frozenset[Reference]]:
+def references_query(references: Collection[Reference], *, blocking: bool) -> Query[frozenset[Reference]]:
     """Return the query that locks references in sorted order, and returns those that are locked.
 
     Args:
         blocking: wait for references that another transaction has locked. They are left out otherwise.
     """
-    if dialect.name == "sqlite":
-        return Query(None, {}, lambda _: frozenset(references))
     rows = as_json(reference._asdict() | {"lock": reference.lock} for reference in sorted(references))
     return Query(
         _LOCK_REFERENCES if blocking else _TRY_LOCK_REFERENCES,
         {"wanted": rows},
-        lambda result_rows: frozenset(
-            Reference(organization_id, text) for organization_id, text, is_held in result_rows if is_held
+        lambda result_rows: frozenset(references).difference(
+            Reference(organization_id, text) for organization_id, text, is_held in result_rows if not is_held
         ),
+        is_lock=True,
     )
 
 

@@ -18,7 +18,6 @@ from booking_core.base.errors import Unavailable
 from booking_core.bookings import CreateRequest, CreateResult, Deferred, LockWait
 from booking_core.bookings.rules import Reference
 from booking_core.db import tables
-from booking_core.db.statements import POSTGRESQL
 from booking_core.records.idempotency import Answer
 
 WRITTEN = (tables.bookings, tables.customers, tables.events, tables.idempotency, tables.timeline, tables.effects)
@@ -198,9 +197,9 @@ def wait_for_lock(world: World) -> None:
 def test_the_wait_for_a_departure_shortens_the_wait_for_the_numbers() -> None:
     at = 10.0
     wait = LockWait(13.0, lambda: at)
-    assert wait.limit(POSTGRESQL).parameters == {"timeout_ms": "3000"}
+    assert wait.limit().parameters == {"timeout_ms": "3000"}
     at = 10.01
     assert not wait.has_waited
     at = 12.5
     assert wait.has_waited
-    assert wait.limit(POSTGRESQL).parameters == {"timeout_ms": "500"}
+    assert wait.limit().parameters == {"timeout_ms": "500"}
