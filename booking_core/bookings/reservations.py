@@ -4,7 +4,7 @@ A reservation names a hold, and later the booking that took it over. Holds and b
 refusals. The row adds the words of the reseller, since neither has a place for them.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -43,9 +43,6 @@ class Reservation(NamedTuple):
         return details
 
 
-ReservationOrder = tuple[HoldCreate, Mapping[str, Any]]
-
-
 class Instants(NamedTuple):
     """The instants of a booking that it does not show, and the reason of its cancellation."""
 
@@ -54,37 +51,37 @@ class Instants(NamedTuple):
     cancel_note: str | None
 
 
-def reserve(
-    tx: Tx, actor: Actor, reservation_id: str, fingerprint: str, order: Callable[[], ReservationOrder]
-) -> tuple[Reservation, JsonObject | None]:
-    """Hold the seats of an order under the reseller's id, or return the reservation that has it.
-
-    Args:
-        order: returns the hold to make and the details; not called for a repetition.
-
-    Returns:
-        The reservation, and its hold if it is new.
+def claim(tx: Tx, actor: Actor, reservation_id: str, fingerprint: str) -> Reservation | None:
+    """Lock the id of a new reservation until the transaction ends, or return the reservation that the order has.
 
     Raises:
         IdempotencyInProgress: a request with this id is still running.
         IdempotencyKeyReused: another order, or a booking of another channel, has this id.
+    """
+    organization_id = actor.organization.id
+    if not all(idempotency.try_locks(tx, [(organization_id, f"reservation:{reservation_id}")])):
+        raise IdempotencyInProgress
+    reservation = tx.first_as(
+        Reservation._make, _RESERVATION_OR_BOOKING, organization_id=organization_id, id=reservation_id
+    )
+    if reservation is not None and reservation.fingerprint != fingerprint:
+        raise IdempotencyKeyReused
+    return reservation
+
+
+def reserve(
+    tx: Tx, actor: Actor, reservation_id: str, fingerprint: str, request: HoldCreate, details: Mapping[str, Any]
+) -> tuple[Reservation, JsonObject]:
+    """Hold the seats of an order under its claimed id, and return the reservation and the hold.
+
+    Raises:
         BookingError: as `storefront.create_hold`.
     """
-    organization = actor.organization
-    if not all(idempotency.try_locks(tx, [(organization.id, f"reservation:{reservation_id}")])):
-        raise IdempotencyInProgress
-    row = tx.first(_RESERVATION_OR_BOOKING, organization_id=organization.id, id=reservation_id)
-    if row is not None:
-        reservation = Reservation._make(row)
-        if reservation.fingerprint != fingerprint:
-            raise IdempotencyKeyReused
-        return reservation, None
-    request, details = order()
     hold = storefront.create_hold(tx, actor, request)
     words = orjson.dumps(details).decode()
     at = actor.at
     reservation = Reservation(reservation_id, hold["id"], None, fingerprint, words, None, at, at)
-    tx.insert(reservations, organization_id=organization.id, **reservation._asdict())
+    tx.insert(reservations, organization_id=actor.organization.id, **reservation._asdict())
     return reservation, hold
 
 

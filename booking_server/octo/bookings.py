@@ -9,17 +9,16 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import TypeVar
 
 import orjson
-from pydantic import BaseModel
 
 from booking_core import bookings
 from booking_core.base import tokens
 from booking_core.base.context import Caller
 from booking_core.base.errors import Conflict, IdempotencyKeyReused, Malformed, NotFound, Unprocessable
 from booking_core.bookings import Party, reservations, storefront
-from booking_core.bookings.reservations import Reservation, ReservationOrder
+from booking_core.bookings.reservations import Reservation
 from booking_core.bookings.storefront import CheckoutRequest
 from booking_core.catalogue import departures
 from booking_core.db.engine import Tx
@@ -70,25 +69,46 @@ def get(tx: Tx, caller: Caller, uuid: str, capabilities: frozenset[str]) -> Json
 def _show(
     tx: Tx, caller: Caller, uuid: str, reservation: Reservation | None, capabilities: frozenset[str]
 ) -> JsonObject:
-    try:
+    with _refusing_missing(uuid):
         if reservation is not None and reservation.booking_id is None:
             hold = storefront.get_hold(tx, caller, reservation.hold_id)
             departure = departures.get(tx, caller, hold["departure_id"])
             return views.present_reservation(caller, reservation, hold, departure, capabilities)
-        booking_id = reservation.booking_id if reservation else uuid
-        assert booking_id is not None
-        return _show_bookings(tx, caller, [bookings.get(tx, caller, booking_id)], capabilities)[0]
-    except NotFound:
+        booking = bookings.get(tx, caller, _booking_id(uuid, reservation))
+        return _show_bookings(tx, caller, [booking], capabilities)[0]
+
+
+@contextmanager
+def _refusing_missing(uuid: str) -> Iterator[None]:
+    """Refuse an id if nothing has it, or only a reservation whose hold has expired, as the standard does."""
+    try:
+        yield
+    except InvalidId:
+        raise
+    except (NotFound, Conflict) as error:
+        if isinstance(error, Conflict) and error.reason != "hold_expired":
+            raise
         raise InvalidId("uuid", uuid) from None
+
+
+def _booking_id(uuid: str, reservation: Reservation | None) -> str:
+    """Return the id of a booking, which is its uuid if it was not reserved."""
+    return (reservation and reservation.booking_id) or uuid
 
 
 def _show_bookings(
     tx: Tx, caller: Caller, rows: Sequence[JsonObject], capabilities: frozenset[str]
 ) -> list[JsonObject]:
     """Present bookings, under the ids of their reservations where they have them."""
+    plain = _plain(rows)
+    reserved = reservations.of_bookings(tx, caller, [booking["id"] for booking in plain])
+    return [views.present_booking(caller, booking, *reserved[booking["id"]], capabilities) for booking in plain]
+
+
+def _plain(rows: Sequence[JsonObject]) -> list[JsonObject]:
+    """Return bookings without JSON text: the API shows some of their parts as they are stored."""
     plain: list[JsonObject] = orjson.loads(orjson.dumps(rows))
-    others = reservations.of_bookings(tx, caller, [booking["id"] for booking in plain])
-    return [views.present_booking(caller, booking, *others[booking["id"]], capabilities) for booking in plain]
+    return plain
 
 
 def find(tx: Tx, caller: Caller, query: BookingsQuery, capabilities: frozenset[str]) -> list[JsonObject]:
@@ -137,24 +157,18 @@ def reserve(tx: Tx, caller: Caller, uuid: str, body: ReservationBody, capabiliti
         BookingError: as `storefront.create_hold`.
     """
     fingerprint = tokens.sha256_hex(body.model_dump_json().encode())
-
-    offered: list[JsonObject] = []
-
-    def order() -> ReservationOrder:
-        departure = catalogue.get_departure(tx, caller, body.product_id, body.option_id, body.availability_id)
-        offered[:] = [departure]
-        guests = catalogue.guests_of(departure, body.unit_items)
-        seconds = _seconds(body.expiration_minutes) or HOLD_S_DEFAULT
-        hold = HoldCreate(departure_id=departure["id"], guests=guests, expires_in_seconds=seconds)
-        return hold, _words(body, {})
-
     try:
-        reservation, hold = reservations.reserve(tx, caller, uuid, fingerprint, order)
+        reservation = reservations.claim(tx, caller, uuid, fingerprint)
     except IdempotencyKeyReused:
         raise InvalidId("uuid", uuid) from None
-    if hold is not None:
-        return views.present_reservation(caller, reservation, hold, offered[0], capabilities)
-    return _show(tx, caller, uuid, reservation, capabilities)
+    if reservation is not None:
+        return _show(tx, caller, uuid, reservation, capabilities)
+    departure = catalogue.get_departure(tx, caller, body.product_id, body.option_id, body.availability_id)
+    guests = catalogue.guests_of(departure, body.unit_items)
+    seconds = _seconds(body.expiration_minutes) or HOLD_S_DEFAULT
+    request = HoldCreate(departure_id=departure["id"], guests=guests, expires_in_seconds=seconds)
+    reservation, hold = reservations.reserve(tx, caller, uuid, fingerprint, request, _words(body, {}))
+    return views.present_reservation(caller, reservation, hold, departure, capabilities)
 
 
 def _seconds(minutes: int | None) -> int | None:
@@ -215,25 +229,14 @@ def confirm(tx: Tx, caller: Caller, uuid: str, body: ConfirmationBody, capabilit
             raise _cancelled()
         return booked
     words = _words(body, reservation.words)
-    with _expiry(uuid):
-        hold = _change_hold(tx, caller, reservation, OrderBody.model_construct(unit_items=body.unit_items))
+    with _refusing_missing(uuid):
+        hold = _change_hold(tx, caller, reservation, body)
         reservation = reservations.book(tx, caller, reservation, _checkout(reservation, hold, words, body), words)
     return _show(tx, caller, uuid, reservation, capabilities)
 
 
 def _cancelled() -> Conflict:
     return Conflict("booking_cancelled", "The booking is cancelled.")
-
-
-@contextmanager
-def _expiry(uuid: str) -> Iterator[None]:
-    """Refuse the id of a reservation whose hold has expired, as the standard does."""
-    try:
-        yield
-    except Conflict as error:
-        if error.reason != "hold_expired":
-            raise
-        raise InvalidId("uuid", uuid) from None
 
 
 def _checkout(reservation: Reservation, hold: JsonObject, words: JsonObject, body: ConfirmationBody) -> CheckoutRequest:
@@ -256,26 +259,32 @@ def _checkout(reservation: Reservation, hold: JsonObject, words: JsonObject, bod
 
 def _guest(reservation: Reservation, contact: JsonObject) -> GuestInput:
     """Return the guest of a contact. Many resellers send no address: the record of the customer is named without."""
-    guest: GuestInput = _checked(GuestInput, {"email": f"{reservation.id}@reseller.invalid"} | _texts(contact))
-    return guest
+    return _validated(GuestInput, {"email": f"{reservation.id}@reseller.invalid"} | _guest_fields(contact))
 
 
-_FIELDS = {"name": "contact.fullName", "email": "contact.emailAddress", "phone": "contact.phoneNumber", "note": "notes"}
-"""The fields of a guest, by their names in the standard."""
+def _guest_fields(contact: JsonObject) -> dict[str, str]:
+    """Return the fields of a guest that a contact has."""
+    fields = {
+        "name": views.full_name(contact),
+        "email": contact.get("emailAddress"),
+        "phone": contact.get("phoneNumber"),
+    }
+    return {name: text for name, text in fields.items() if text}
 
 
-def _texts(contact: JsonObject) -> dict[str, str]:
-    texts = views.full_name(contact), contact.get("emailAddress"), contact.get("phoneNumber")
-    return {name: text for name, text in zip(_FIELDS, texts, strict=False) if text}
+_NAMES = {"name": "contact.fullName", "email": "contact.emailAddress", "phone": "contact.phoneNumber", "note": "notes"}
+"""The names in the standard of the fields of a guest."""
+_GuestT = TypeVar("_GuestT", GuestInput, BookingGuestChange)
 
 
-def _checked(model: type[BaseModel], texts: dict[str, str]) -> Any:
-    """Return a guest as its model; a refusal names the field of the standard."""
+def _validated(model: type[_GuestT], fields: dict[str, str]) -> _GuestT:
+    """Return a guest as its model. A refusal names the field of the standard."""
     try:
-        return validate(model, orjson.dumps(texts))
+        guest: _GuestT = validate(model, orjson.dumps(fields))
     except Malformed as error:
         first = error.details[0]
-        raise Malformed(f"{_FIELDS[first.field or 'name']}: {first.message}") from None
+        raise Malformed(f"{_NAMES[first.field or 'name']}: {first.message}") from None
+    return guest
 
 
 def _language(locales: Sequence[str]) -> str | None:
@@ -298,7 +307,7 @@ def update(tx: Tx, caller: Caller, uuid: str, body: UpdateBody, capabilities: fr
     if reservation is None or reservation.booking_id is not None:
         _update_booking(tx, caller, uuid, reservation, body)
     else:
-        with _expiry(uuid):
+        with _refusing_missing(uuid):
             _change_hold(tx, caller, reservation, body)
             if (seconds := _seconds(body.expiration_minutes)) is not None:
                 storefront.extend_hold(tx, caller, reservation.hold_id, for_s=seconds)
@@ -308,37 +317,41 @@ def update(tx: Tx, caller: Caller, uuid: str, body: UpdateBody, capabilities: fr
     return _show(tx, caller, uuid, reservation, capabilities)
 
 
-def _change_hold(tx: Tx, caller: Caller, reservation: Reservation, order: OrderBody) -> JsonObject:
-    """Hold another party or another departure, if an order has one, and return the hold, which must be live."""
+def _change_hold(tx: Tx, caller: Caller, reservation: Reservation, body: OrderBody | ConfirmationBody) -> JsonObject:
+    """Hold another party or another departure, if a request has one, and return the hold, which must be live."""
     hold = storefront.get_hold(tx, caller, reservation.hold_id)
     if hold["status"] != HoldStatus.LIVE:
         storefront.require_live_hold(tx, caller, reservation.hold_id)
-    departure = departures.get(tx, caller, hold["departure_id"])
-    if order.names_departure:
-        names = order.product_id or departure["experience_id"], order.option_id or catalogue.OPTION_ID
-        departure = catalogue.get_departure(tx, caller, *names, order.availability_id or departure["starts_at"])
+    departure = _departure_after(tx, caller, body, hold["departure_id"])
     before = [GuestLineInput(tier_id=line["tier_id"], count=line["count"]) for line in hold["guests"]]
-    guests = before if order.unit_items is None else catalogue.guests_of(departure, order.unit_items)
+    guests = before if body.unit_items is None else catalogue.guests_of(departure, body.unit_items)
     if (departure["id"], guests) == (hold["departure_id"], before):
         return hold
     return storefront.change_hold(tx, caller, reservation.hold_id, departure["id"], guests)
 
 
+def _departure_after(tx: Tx, caller: Caller, body: OrderBody | ConfirmationBody, before_id: str) -> JsonObject:
+    """Return the departure of an order after a request: the one that it names, or the one before."""
+    before = departures.get(tx, caller, before_id)
+    if not isinstance(body, OrderBody) or not body.names_departure:
+        return before
+    product_id, option_id = body.product_id or before["experience_id"], body.option_id or catalogue.OPTION_ID
+    return catalogue.get_departure(tx, caller, product_id, option_id, body.availability_id or before["starts_at"])
+
+
 def _update_booking(tx: Tx, caller: Caller, uuid: str, reservation: Reservation | None, body: UpdateBody) -> None:
     """Move a booking, change its party, and change its guest, as far as the request differs from it."""
-    booking_id = reservation.booking_id if reservation else uuid
-    assert booking_id is not None
-    try:
-        booking: JsonObject = orjson.loads(orjson.dumps(bookings.get(tx, caller, booking_id)))
-    except NotFound:
-        raise InvalidId("uuid", uuid) from None
+    booking_id = _booking_id(uuid, reservation)
+    with _refusing_missing(uuid):
+        (booking,) = _plain([bookings.get(tx, caller, booking_id)])
     if booking["status"] == BookingStatus.CANCELLED:
         raise _cancelled()
     if body.reseller_reference not in (None, booking["external_reference"]):
         raise Unprocessable("The resellerReference of a booking cannot change.")
-    departure = _booked_departure(tx, caller, booking, body)
-    bookings.lock_for_changes(tx, caller, booking_id, {booking["departure"]["id"], departure["id"]})
-    if departure["id"] != booking["departure"]["id"]:
+    before_id = booking["departure"]["id"]
+    departure = _departure_after(tx, caller, body, before_id)
+    bookings.lock_for_changes(tx, caller, booking_id, {before_id, departure["id"]})
+    if departure["id"] != before_id:
         bookings.apply_reschedule(tx, caller, booking_id, departure["id"])
     if body.unit_items is not None:
         party = Party(guests=catalogue.guests_of(departure, body.unit_items))
@@ -347,17 +360,11 @@ def _update_booking(tx: Tx, caller: Caller, uuid: str, reservation: Reservation 
         bookings.change_guest(tx, caller, booking_id, change)
 
 
-def _booked_departure(tx: Tx, caller: Caller, booking: JsonObject, body: OrderBody) -> JsonObject:
-    if not body.names_departure:
-        return departures.get(tx, caller, booking["departure"]["id"])
-    names = body.product_id or booking["experience"]["id"], body.option_id or catalogue.OPTION_ID
-    return catalogue.get_departure(tx, caller, *names, body.availability_id or booking["departure"]["starts_at"])
-
-
 def _guest_change(body: OrderBody) -> BookingGuestChange | None:
-    texts = _texts(_dumped(body.contact) if body.contact else {})
-    texts |= {"note": body.notes} if body.notes is not None else {}
-    return _checked(BookingGuestChange, texts) if texts else None
+    fields = _guest_fields(_dumped(body.contact)) if body.contact else {}
+    if body.notes is not None:
+        fields["note"] = body.notes
+    return _validated(BookingGuestChange, fields) if fields else None
 
 
 def extend(tx: Tx, caller: Caller, uuid: str, body: ExtendBody, capabilities: frozenset[str]) -> JsonObject:
@@ -370,7 +377,7 @@ def extend(tx: Tx, caller: Caller, uuid: str, body: ExtendBody, capabilities: fr
     reservation = reservations.lock(tx, caller, uuid)
     if reservation is None:
         raise InvalidId("uuid", uuid)
-    with _expiry(uuid):
+    with _refusing_missing(uuid):
         storefront.extend_hold(tx, caller, reservation.hold_id, for_s=_seconds(body.expiration_minutes))
     return _show(tx, caller, uuid, reservation, capabilities)
 
@@ -386,9 +393,7 @@ def cancel(tx: Tx, caller: Caller, uuid: str, body: CancellationBody, capabiliti
         words = reservation.words | ({"reason": body.reason} if body.reason else {})
         reservation = reservations.release(tx, caller, reservation, words)
     else:
-        booking_id = (reservation and reservation.booking_id) or uuid
-        try:
+        booking_id = _booking_id(uuid, reservation)
+        with _refusing_missing(uuid):
             bookings.cancel(tx, caller, booking_id, reason=CancelReason.API, note=body.reason)
-        except NotFound:
-            raise InvalidId("uuid", uuid) from None
     return _show(tx, caller, uuid, reservation, capabilities)

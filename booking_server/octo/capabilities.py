@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request, Response
 
 from booking_core.base.context import Caller
-from booking_server.api.dependencies import AnyCaller, LaneRoute
+from booking_server.api.dependencies import AnyCaller, LaneRoute, ReadOperation, lane_of
 from booking_server.fastapi_ext.requests import ApiRequest
 from booking_server.fastapi_ext.routes import PathOperation
 
@@ -24,7 +24,8 @@ def listed() -> list[dict[str, Any]]:
 
 def active_names(request: Request) -> str:
     """Return the names of the active capabilities, as the response has them."""
-    return ", ".join(name for name in _OFFERED if name in _active(request))
+    active = _active(request)
+    return ", ".join(name for name in _OFFERED if name in active)
 
 
 def _active(request: Request) -> frozenset[str]:
@@ -46,25 +47,26 @@ def language_of(caller: Caller) -> str:
     return caller.organization.language or "en"
 
 
-def _named(kind: type[PathOperation]) -> type[PathOperation]:
-    class NamedOperation(kind):  # type: ignore[misc, valid-type]
-        """An operation whose response names the active capabilities, and with `octo/content` the language."""
+class OctoOperation(PathOperation):
+    """An operation whose response names the active capabilities, and with `octo/content` the language."""
 
-        async def respond(self, request: ApiRequest) -> Response:
-            response: Response = await super().respond(request)
-            response.raw_headers.append((HEADER.encode(), active_names(request).encode()))
-            if language := request.scope.get(_LANGUAGE):
-                response.raw_headers.extend((name, language.encode()) for name in _LANGUAGE_HEADERS)
-            return response
+    async def respond(self, request: ApiRequest) -> Response:
+        response = await super().respond(request)
+        response.raw_headers.append((HEADER.encode(), active_names(request).encode()))
+        if language := request.scope.get(_LANGUAGE):
+            response.raw_headers.extend((name, language.encode()) for name in _LANGUAGE_HEADERS)
+        return response
 
-    return NamedOperation
+
+class OctoReadOperation(OctoOperation, ReadOperation):
+    """An operation of OCTO among the reads of the service."""
 
 
 class OctoRoute(LaneRoute):
-    """A route of OCTO. Its operation runs in the lane that it declares."""
+    """A route of OCTO. A read runs in the lane that it declares, and a change on the event loop."""
 
     def kind(self, function: Callable[..., Any]) -> type[PathOperation]:
-        return _named(super().kind(function))
+        return OctoOperation if lane_of(function) is None else OctoReadOperation
 
 
 Capabilities = Annotated[frozenset[str], Depends(active_capabilities)]

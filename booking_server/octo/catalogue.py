@@ -4,9 +4,10 @@ A product has one option, whose units are the price tiers. An availability is a 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime
-from itertools import groupby, islice
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import chain, groupby, islice
+from operator import itemgetter
 
 from booking_core.base.clock import DAY, SECOND, parse_date
 from booking_core.base.context import Caller
@@ -37,7 +38,7 @@ _STATUSES = {
 _BEST_FIRST = ("AVAILABLE", "LIMITED", "SOLD_OUT", "CLOSED")
 _PRODUCTS_MAX = 2_000
 """The products of a list: the standard's list has no pages."""
-_WINDOW = "needs localDateStart and localDateEnd, or availabilityIds"
+_NEEDS_WINDOW = "The request needs localDateStart and localDateEnd, or availabilityIds."
 
 
 _UTC_HOURS = {
@@ -90,9 +91,8 @@ def supplier(caller: Caller, capabilities: frozenset[str]) -> JsonObject:
 
 def find_products(tx: Tx, caller: Caller, capabilities: frozenset[str]) -> list[JsonObject]:
     """Return the published experiences as products, the oldest first."""
-    present = _presenter(tx, caller, capabilities)
     rows = every_row(lambda page: experiences.find(tx, caller, page, published=True), Order.ASC)
-    return [present(row) for row in islice(rows, _PRODUCTS_MAX)]
+    return _products(tx, caller, list(islice(rows, _PRODUCTS_MAX)), capabilities)
 
 
 def get_product(tx: Tx, caller: Caller, product_id: str, capabilities: frozenset[str]) -> JsonObject:
@@ -102,8 +102,7 @@ def get_product(tx: Tx, caller: Caller, product_id: str, capabilities: frozenset
         InvalidId: no published experience has this id.
     """
     experience = _experience(tx, caller, product_id)
-    present = _presenter(tx, caller, capabilities, experience["id"])
-    return present(experience)
+    return _products(tx, caller, [experience], capabilities)[0]
 
 
 def _experience(tx: Tx, caller: Caller, product_id: str | None) -> JsonObject:
@@ -118,20 +117,17 @@ def _experience(tx: Tx, caller: Caller, product_id: str | None) -> JsonObject:
     return experience
 
 
-def _presenter(
-    tx: Tx, caller: Caller, capabilities: frozenset[str], experience_id: str | None = None
-) -> Callable[[JsonObject], JsonObject]:
-    """Return a function that presents experiences as products, with the start times of the coming month."""
+def _products(tx: Tx, caller: Caller, rows: Sequence[JsonObject], capabilities: frozenset[str]) -> list[JsonObject]:
+    """Present experiences as products, with the start times of the coming month."""
     today = caller.organization.zone.wall(caller.at).date()
-    times = departures.find_start_times(tx, caller, today, experience_id=experience_id)
+    only_id = rows[0]["id"] if len(rows) == 1 else None
+    times = departures.find_start_times(tx, caller, today, experience_id=only_id)
     types = experiences.unit_types(tx, caller)
-
-    def present(experience: JsonObject) -> JsonObject:
-        start_times = times.get(experience["id"]) or ["00:00"]
-        option = _option(caller, experience, start_times, types.get(experience["id"], {}), capabilities)
-        return _product(caller, experience, option, capabilities)
-
-    return present
+    products = []
+    for row in rows:
+        option = _option(caller, row, times.get(row["id"], ["00:00"]), types.get(row["id"], {}), capabilities)
+        products.append(_product(caller, row, option, capabilities))
+    return products
 
 
 def _product(caller: Caller, experience: JsonObject, option: JsonObject, capabilities: frozenset[str]) -> JsonObject:
@@ -229,19 +225,19 @@ def _content(experience: JsonObject) -> JsonObject:
 
 
 _ADDRESS = ("addressLocality", "addressRegion", "postalCode", "addressCountry", "postOfficeBoxNumber")
-_IDENTIFIERS = ("google", "apple", "tripadvisor", "yelp", "facebook", "foursquare", "baidu", "amap")
+_MAPS = ("google", "apple", "yelp", "facebook", "foursquare", "baidu", "amap")
+_IDENTIFIERS = [*(f"{name}PlaceId" for name in _MAPS), "tripadvisorLocationId"]
 
 
 def _locations(experience: JsonObject) -> list[JsonObject]:
     """Return the meeting point, if its position is known."""
     if experience["latitude"] is None or experience["longitude"] is None:
         return []
-    names = [f"{name}{'LocationId' if name == 'tripadvisor' else 'PlaceId'}" for name in _IDENTIFIERS]
     place = {
         "latitude": experience["latitude"],
         "longitude": experience["longitude"],
         "postalAddress": {"streetAddress": experience["address"]} | dict.fromkeys(_ADDRESS),
-        "identifiers": dict.fromkeys(names),
+        "identifiers": dict.fromkeys(_IDENTIFIERS),
         "sameAs": [],
     }
     location = {"title": experience["address"], "shortDescription": experience["meeting_point"], "types": ["START"]}
@@ -259,34 +255,34 @@ def find_availability(tx: Tx, caller: Caller, body: AvailabilityBody, capabiliti
         Malformed: it has neither a window nor ids, or both.
         Unprocessable: the window is reversed, or wider than 92 days.
     """
-    _experience(tx, caller, body.product_id)
-    _require_option(body.option_id)
+    experience_id = _offered_experience_id(tx, caller, body)
     has_window = body.local_date_start is not None or body.local_date_end is not None
     if has_window == (body.availability_ids is not None):
-        raise Malformed(f"The request {_WINDOW}.")
+        raise Malformed(_NEEDS_WINDOW)
     if has_window:
-        offered = _in_window(tx, caller, body)
+        rows = _in_window(tx, caller, experience_id, body)
     else:
-        offered = _with_ids(tx, caller, body.product_id, body.availability_ids or ())
-    return _present(offered, body, capabilities)
+        rows = _with_ids(tx, caller, experience_id, body.availability_ids or ())
+    return _present(rows, body, capabilities)
 
 
-def _in_window(tx: Tx, caller: Caller, body: CalendarBody) -> list[JsonObject]:
+def _offered_experience_id(tx: Tx, caller: Caller, body: CalendarBody) -> str:
+    """Return the id of the experience whose availability is requested."""
+    experience_id: str = _experience(tx, caller, body.product_id)["id"]
+    _require_option(body.option_id)
+    return experience_id
+
+
+def _in_window(tx: Tx, caller: Caller, experience_id: str, body: CalendarBody) -> list[JsonObject]:
     if body.local_date_start is None or body.local_date_end is None:
-        raise Malformed(f"The request {_WINDOW}.")
+        raise Malformed(_NEEDS_WINDOW)
     first, last = parse_date(body.local_date_start), parse_date(body.local_date_end)
-    return _departures(tx, caller, body.product_id, first, last)
-
-
-def _departures(tx: Tx, caller: Caller, product_id: str | None, first: date, last: date) -> list[JsonObject]:
-    assert product_id is not None
-    page = departures.find_available(tx, caller, date_from=first, date_to=last, experience_id=product_id.lower())
+    page = departures.find_available(tx, caller, date_from=first, date_to=last, experience_id=experience_id)
     rows: list[JsonObject] = page["data"]
     return rows
 
 
-def _with_ids(tx: Tx, caller: Caller, product_id: str | None, ids: Iterable[str]) -> list[JsonObject]:
-    assert product_id is not None
+def _with_ids(tx: Tx, caller: Caller, experience_id: str, ids: Iterable[str]) -> list[JsonObject]:
     starts = {start for start in map(_start, ids) if start is not None}
     if not starts:
         return []
@@ -294,8 +290,8 @@ def _with_ids(tx: Tx, caller: Caller, product_id: str | None, ids: Iterable[str]
     if (last - first) // DAY > WINDOW_DAYS_MAX:
         raise Unprocessable(f"The availabilityIds are more than {WINDOW_DAYS_MAX} days apart.")
     end = last + SECOND - 1  # an id has no fraction of a second, and a start may have one
-    offered = departures.find_between(tx, caller, first, end, experience_id=product_id.lower())
-    return [departure for departure in offered if _start(departure["starts_at"]) in starts]
+    rows = departures.find_between(tx, caller, first, end, experience_id=experience_id)
+    return [departure for departure in rows if _start(departure["starts_at"]) in starts]
 
 
 def _start(availability_id: str) -> int | None:
@@ -317,11 +313,11 @@ def get_departure(
         InvalidId: there is no such product, option or availability.
     """
     _require_option(option_id)
-    offered = _with_ids(tx, caller, product_id, [availability_id or ""]) if is_id(product_id or "") else []
-    if not offered:
-        _experience(tx, caller, product_id)
-        raise InvalidId("availabilityId", availability_id)
-    return offered[0]
+    if product_id is not None and is_id(product_id):
+        for departure in _with_ids(tx, caller, product_id.lower(), [availability_id or ""]):
+            return departure
+    _experience(tx, caller, product_id)
+    raise InvalidId("availabilityId", availability_id)
 
 
 def _require_option(option_id: str | None) -> None:
@@ -350,20 +346,14 @@ def _require_units(departure: JsonObject, unit_ids: Iterable[str | None]) -> Non
             raise InvalidId("unitId", unit_id)
 
 
-def _present(offered: Sequence[JsonObject], body: CalendarBody, capabilities: frozenset[str]) -> list[JsonObject]:
+def _present(rows: Sequence[JsonObject], body: CalendarBody, capabilities: frozenset[str]) -> list[JsonObject]:
     """Present departures, available if they have the seats of the units that the request asks for.
 
     A list has thousands. Departures with the same tiers share their prices, which must not be changed.
     """
-    shared: dict[int, tuple[int, JsonObject]] = {}
-    presented = []
-    for departure in offered:
-        tiers = departure["price_tiers"]
-        of_tiers = shared.get(id(tiers))
-        if of_tiers is None:
-            of_tiers = shared[id(tiers)] = _of_tiers(departure, body, capabilities)
-        presented.append(_availability(departure, *of_tiers))
-    return presented
+    one_of_tiers = {id(departure["price_tiers"]): departure for departure in rows}
+    of_tiers = {key: _of_tiers(departure, body, capabilities) for key, departure in one_of_tiers.items()}
+    return [_availability(departure, *of_tiers[id(departure["price_tiers"])]) for departure in rows]
 
 
 def _of_tiers(departure: JsonObject, body: CalendarBody, capabilities: frozenset[str]) -> tuple[int, JsonObject]:
@@ -420,28 +410,31 @@ def find_calendar(tx: Tx, caller: Caller, body: CalendarBody, capabilities: froz
     Raises:
         InvalidId, Malformed, Unprocessable: as `find_availability`.
     """
-    _experience(tx, caller, body.product_id)
-    _require_option(body.option_id)
-    offered = _in_window(tx, caller, body)
-    days = groupby(_present(offered, body, capabilities), key=lambda rows: str(rows["localDateTimeStart"])[:10])
-    return [_day(day, list(rows), capabilities) for day, rows in days]
+    rows = _in_window(tx, caller, _offered_experience_id(tx, caller, body), body)
+    availabilities = _present(rows, body, capabilities)
+    days = groupby(availabilities, key=lambda availability: str(availability["localDateTimeStart"])[:10])
+    return [_day(day, list(of_day), capabilities) for day, of_day in days]
 
 
-def _day(day: str, rows: Sequence[JsonObject], capabilities: frozenset[str]) -> JsonObject:
-    status = min((one["status"] for one in rows), key=_BEST_FIRST.index)
+def _day(day: str, availabilities: Sequence[JsonObject], capabilities: frozenset[str]) -> JsonObject:
     calendar_day = {
         "localDate": day,
-        "available": any(one["available"] for one in rows),
-        "status": status,
-        "vacancies": max(one["vacancies"] for one in rows),
-        "capacity": sum(one["capacity"] for one in rows),
+        "available": any(availability["available"] for availability in availabilities),
+        "status": min((availability["status"] for availability in availabilities), key=_BEST_FIRST.index),
+        "vacancies": max(availability["vacancies"] for availability in availabilities),
+        "capacity": sum(availability["capacity"] for availability in availabilities),
         "openingHours": [],
     }
     if PRICING in capabilities:
-        lowest: dict[str, JsonObject] = {}
-        for unit in (unit for one in rows for unit in one["unitPricing"]):
-            lowest_unit = lowest.setdefault(unit["unitId"], unit)
-            if unit["retail"] < lowest_unit["retail"]:
-                lowest[unit["unitId"]] = unit
-        calendar_day["unitPricingFrom"] = list(lowest.values())
+        prices = chain.from_iterable(availability["unitPricing"] for availability in availabilities)
+        calendar_day["unitPricingFrom"] = _lowest(prices)
     return calendar_day
+
+
+def _lowest(prices: Iterable[JsonObject]) -> list[JsonObject]:
+    """Return the lowest price of each unit."""
+    lowest: dict[str, JsonObject] = {}
+    for price in prices:
+        before = lowest.setdefault(price["unitId"], price)
+        lowest[price["unitId"]] = min(before, price, key=itemgetter("retail"))
+    return list(lowest.values())

@@ -28,31 +28,23 @@ class InvalidId(NotFound):
         self.field, self.value = field, value or ""
 
 
-_UNPROCESSABLE = (core.Conflict, core.InsufficientCapacity, core.Unprocessable)
-_FORBIDDEN = (
-    *(core.ApiKeyInvalid, core.ApiKeyRevoked, core.ApiKeyExpired),
-    *(core.AppNotEnabled, core.PlanUpgradeRequired, core.InsufficientScope),
-)
-
-
 def status_and_body(error: BookingError) -> tuple[int, dict[str, Any]]:
     """Return the status of a refusal, and its body."""
-    status, code, message = errors.STATUS.get(type(error), 400), "BAD_REQUEST", str(error)
-    fields: dict[str, str] = {}
     if isinstance(error, InvalidId):
-        status, code, fields = 400, _CODES[error.field], {str(error.field): error.value}
-    elif isinstance(error, _UNPROCESSABLE):
-        status, code = 400, "UNPROCESSABLE_ENTITY"
-    elif isinstance(error, core.IdempotencyInProgress):
+        return 400, {"error": _CODES[error.field], "errorMessage": str(error), error.field: error.value}
+    status, code, message = errors.STATUS[type(error)], "BAD_REQUEST", str(error)
+    if isinstance(error, core.IdempotencyInProgress):
         # 409 with Retry-After: a refusal of the order would end the sale.
         code, message = "UNPROCESSABLE_ENTITY", "A request with this uuid is still running."
     elif isinstance(error, core.ApiKeyMissing):
         code = "UNAUTHORIZED"
-    elif isinstance(error, _FORBIDDEN):
+    elif status in (401, 403):
         status, code = 403, "FORBIDDEN"
-    elif isinstance(error, core.Unavailable):
+    elif status in (409, 422):
+        status, code = 400, "UNPROCESSABLE_ENTITY"
+    elif status == 503:
         code = "INTERNAL_SERVER_ERROR"
-    return status, {"error": code, "errorMessage": message, **fields}
+    return status, {"error": code, "errorMessage": message}
 
 
 def respond_with(request: Request, error: BookingError) -> Response:

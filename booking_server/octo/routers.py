@@ -44,6 +44,9 @@ def _uuid(text: str) -> str:
 
 Uuid = Annotated[str, Path(alias="uuid"), PlainValidator(_uuid)]
 ProductId = Annotated[str, Path(alias="id")]
+Availability = Annotated[AvailabilityBody, JsonBody()]
+Calendar = Annotated[CalendarBody, JsonBody()]
+Filters = Annotated[BookingsQuery, Query()]
 
 
 @router.get("/capabilities", response_model=None)
@@ -72,25 +75,19 @@ def get_octo_product(caller: ExperiencesReader, tx: ReadTx, active: Capabilities
 
 @router.post("/availability", response_model=None)
 @runs_in(Lane.LISTS)
-def find_octo_availability(
-    caller: AvailabilityReader, tx: ReadTx, active: Capabilities, body: Annotated[AvailabilityBody, JsonBody()]
-) -> object:
+def find_octo_availability(caller: AvailabilityReader, tx: ReadTx, active: Capabilities, body: Availability) -> object:
     return catalogue.find_availability(tx, caller, body, active)
 
 
 @router.post("/availability/calendar", response_model=None)
 @runs_in(Lane.LISTS)
-def find_octo_calendar(
-    caller: AvailabilityReader, tx: ReadTx, active: Capabilities, body: Annotated[CalendarBody, JsonBody()]
-) -> object:
+def find_octo_calendar(caller: AvailabilityReader, tx: ReadTx, active: Capabilities, body: Calendar) -> object:
     return catalogue.find_calendar(tx, caller, body, active)
 
 
 @router.get("/bookings", response_model=None)
 @runs_in(Lane.LISTS)
-def list_octo_bookings(
-    caller: BookingsReader, tx: ReadTx, active: Capabilities, query: Annotated[BookingsQuery, Query()]
-) -> object:
+def list_octo_bookings(caller: BookingsReader, tx: ReadTx, active: Capabilities, query: Filters) -> object:
     return bookings.find(tx, caller, query, active)
 
 

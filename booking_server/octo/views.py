@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain, repeat
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -14,11 +15,9 @@ from booking_core.models.holds import HoldStatus
 from booking_core.models.json import JsonObject
 from booking_server.octo.capabilities import PRICING
 from booking_server.octo.catalogue import DELIVERY_METHODS, OPTION_ID, local_times, pricing, utc
+from booking_server.octo.models import OctoContact
 
-_CONTACT = (
-    *("fullName", "firstName", "lastName", "emailAddress", "phoneNumber"),
-    *("locales", "postalCode", "country", "notes"),
-)
+_CONTACT = [field.alias or name for name, field in OctoContact.model_fields.items()]
 _OF_HOLDS = {HoldStatus.LIVE: "ON_HOLD", HoldStatus.RELEASED: "CANCELLED"}
 _OF_BOOKINGS = {BookingStatus.PENDING: "PENDING", BookingStatus.CANCELLED: "CANCELLED"}
 
@@ -192,15 +191,15 @@ def _unit(
 
 
 def named_items(name: str, lines: Sequence[JsonObject], words: JsonObject) -> list[tuple[JsonObject, JsonObject]]:
-    """Return an item for each unit of a party, with its line: those that the reseller sent, and new ones for others."""
+    """Return an item for each unit of a party, with its line: one that the reseller sent, or else a new one."""
     sent = list(words.get("unitItems") or ())
     items: list[tuple[JsonObject, JsonObject]] = []
-    for line in (one for one in lines for _ in range(one["count"])):
-        same: JsonObject = next((item for item in sent if item.get("unitId") == line["tier_id"]), {})
-        if same:
-            sent.remove(same)
-        uuid = same.get("uuid") or str(uuid5(UUID(name), str(len(items))))
-        items.append((same | {"uuid": uuid}, line))
+    for line in chain.from_iterable(repeat(line, line["count"]) for line in lines):
+        item: JsonObject = next((item for item in sent if item.get("unitId") == line["tier_id"]), {})
+        if item:
+            sent.remove(item)
+        uuid = item.get("uuid") or str(uuid5(UUID(name), str(len(items))))
+        items.append((item | {"uuid": uuid}, line))
     return items
 
 

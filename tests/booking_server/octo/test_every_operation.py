@@ -96,7 +96,7 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "PATCH /bookings/{uuid}": Operation(changing("reserved"), WRITES, (15, 13)),
     "PATCH /bookings/{uuid}, booked": Operation(
-        changing("confirmed"), WRITES, (37, 26), ("booking.rescheduled", "booking.updated", "booking.updated")
+        changing("confirmed"), WRITES, (38, 27), ("booking.rescheduled", "booking.updated", "booking.updated")
     ),
     "POST /bookings/{uuid}/confirm": Operation(
         about("reserved", "POST", "/confirm", {"contact": CONTACT}), WRITES, (19, 12), BOOKED
