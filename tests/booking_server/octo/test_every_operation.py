@@ -8,6 +8,9 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
 from support.api.api import Api
 from support.api.octo import ADULT, CONTACT, JsonObject, Octo, refused
 from support.api.refusals import nothing_changes
@@ -17,7 +20,7 @@ from support.world.world import World
 
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_server.octo import router
+from booking_server.octo import models, router
 
 KEYS, LISTS, WRITES = "keys", "lists", "writes"
 SEATS = 150
@@ -229,6 +232,53 @@ def test_a_failure_at_any_statement_leaves_all_to_the_retry(
             answer = send(octo, call)
         assert refused(answer) == (500, "INTERNAL_SERVER_ERROR")
         assert send(octo, call).json()["status"] == expected
+    assert octo.world.examine() == []
+
+
+# Made up -------------------------------------------------------------------------------------------------------------
+
+MODELS: dict[str, type[BaseModel]] = {
+    "POST /availability": models.AvailabilityBody,
+    "POST /availability/calendar": models.CalendarBody,
+    "GET /bookings": models.BookingsQuery,
+    "POST /bookings": models.ReservationBody,
+    "PATCH /bookings/{uuid}": models.UpdateBody,
+    "PATCH /bookings/{uuid}, booked": models.UpdateBody,
+    "POST /bookings/{uuid}/confirm": models.ConfirmationBody,
+    "POST /bookings/{uuid}/extend": models.ExtendBody,
+    "POST /bookings/{uuid}/cancel": models.CancellationBody,
+}
+EXAMPLES = 300
+"""Made-up requests of an operation."""
+
+
+def values_of(octo: Octo) -> st.SearchStrategy[Any]:
+    """Return a strategy for JSON, right for a field by chance: of ids of the product, and of names of the standard."""
+    nested = [models.UnitItem, models.Unit, models.OctoContact]
+    names = sorted({field.alias or "" for model in nested for field in model.model_fields.values()})
+    texts = st.sampled_from([*octo.ids, octo.ids[0][:10], octo.product, "DEFAULT", "adult"]) | st.text()
+    scalars = texts | st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    return st.recursive(
+        scalars,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(names), inner, max_size=3),
+        max_leaves=5,
+    )
+
+
+@pytest.mark.exhaustive(but=("sqlite-POST /bookings]", "postgresql-POST /bookings]"))
+@pytest.mark.parametrize("name", MODELS)
+def test_a_made_up_request_is_answered_or_refused_as_the_standard_says(octo: Octo, name: str) -> None:
+    call = OPERATIONS[name].call(octo)
+    names = sorted(field.alias or name for name, field in MODELS[name].model_fields.items())
+
+    @settings(max_examples=EXAMPLES, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.dictionaries(st.sampled_from(names), values_of(octo), max_size=3))
+    def check(fields: JsonObject) -> None:
+        sent = {"params": fields} if call.method == "GET" else {"json": (call.body or {}) | fields}
+        answer = octo.call(call.method, call.path.partition("?")[0], **sent)
+        assert answer.status_code == 200 or (refused(answer) and answer.status_code < 500), answer.text
+
+    check()
     assert octo.world.examine() == []
 
 
