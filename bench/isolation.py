@@ -23,11 +23,11 @@ from bench.delivering import QUIET
 from bench.measure import Entry, Reading, Sides, Timing, entry
 from bench.neighbours import Scene
 from bench.stage import Stage
-from booking_core.base.clock import system_clock
+from booking_core.base.clock import MINUTE, system_clock
 from booking_core.base.tokens import new_id
 from booking_core.db import tables
 
-FAR_DAY, FAR = "2039-01-01", 2_177_496_000_000_000
+FAR_DAY, FAR_START, FAR = "2039-01-01", "2039-01-01T12:00:00Z", 2_177_496_000_000_000
 """A day, and its noon, UTC."""
 
 
@@ -142,6 +142,31 @@ def stuck_checkouts(scene: Scene) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def octo_reservations(scene: Scene) -> Iterator[None]:
+    """Reserve seats by OCTO until the organization has the most holds that it may have, and be refused from then on."""
+    order = {"availabilityId": FAR_START, "unitItems": [{"unitId": "adult"}]}
+    with scene.crowd([scene.shop.post("/octo/bookings", _octo_product(scene, 1) | order)], 24):
+        yield
+
+
+@contextmanager
+def octo_availability(scene: Scene) -> Iterator[None]:
+    """List 5,000 departures by OCTO."""
+    window = {"localDateStart": FAR_DAY, "localDateEnd": "2039-01-05"}
+    with scene.crowd([scene.shop.post("/octo/availability", _octo_product(scene, 5_000) | window)], 8):
+        yield
+
+
+def _octo_product(scene: Scene, departures: int) -> dict[str, object]:
+    """Insert a product with departures a minute apart, and return its ids in the standard."""
+    world = scene.offender
+    experience = world.experience()
+    starts = (FAR + number * MINUTE for number in range(departures))
+    fill(scene.url, tables.departures, (rows.departure(world.org, new_id(), experience, start) for start in starts))
+    return {"productId": experience, "optionId": "DEFAULT"}
+
+
 MISBEHAVIOURS = (
     Misbehaviour("rare-filter", "24 clients list bookings by filters that none of 300,000 matches", rare_filters),
     Misbehaviour(
@@ -153,6 +178,8 @@ MISBEHAVIOURS = (
     Misbehaviour("hanging-receiver", "a receiver never answers", hanging_receiver),
     Misbehaviour("hanging-mails", "50,000 mails are pending at a mail server that hangs", hanging_mails),
     Misbehaviour("stuck-checkouts", "expired checkouts cannot be cancelled", stuck_checkouts),
+    Misbehaviour("octo-reservations", "24 clients reserve seats by OCTO", octo_reservations),
+    Misbehaviour("octo-availability", "eight clients list 5,000 departures by OCTO", octo_availability),
 )
 ENTRIES = tuple(
     isolation(misbehaviour, backend) for misbehaviour in MISBEHAVIOURS for backend in ("postgresql", "sqlite")
