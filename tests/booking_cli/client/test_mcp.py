@@ -28,15 +28,16 @@ from support.serving.serving import COMMAND
 from support.world.world import World
 
 import booking_cli.client
-from booking_cli.client.mcp_server import ALTERNATIVES, CANNOT_ASK, STOP_WITHIN_S, TOOLS, UNCONFIRMED, make_server
+from booking_cli.client.mcp_server import ALTERNATIVES, CANNOT_ASK, STOP_WITHIN_S, TOOLS, UNCONFIRMED, BookingServer
 from booking_cli.framework.exit_codes import ExitCode
 from booking_core.models.scopes import READ_SCOPES, Scope
 from booking_sdk import Departure
 from booking_sdk.testing import FakeBookingAPI
 
 NOW = datetime(2026, 6, 1, 9, 30, tzinfo=UTC)
-PARTY = [{"tier_id": "adult", "count": 2}]
+PARTY = {"guests": [{"tier_id": "adult", "count": 2}]}
 GUEST = {"name": "Ada", "email": "ada@example.com"}
+ORDER = {**PARTY, "customer": GUEST, "payment": "external_paid"}
 READING = {function.__name__ for function, annotations, _ in TOOLS if annotations.read_only_hint}
 ALL = {function.__name__ for function, _, _ in TOOLS}
 
@@ -63,7 +64,7 @@ class Agent:
 
         async def session() -> Any:
             async with self.api.async_client(self.scopes) as client:
-                server = make_server(client, await client.me(), **self.options)
+                server = BookingServer(client, await client.me(), **self.options)
                 elicit = {"elicitation_callback": self._elicit} if self.can_ask else {}
                 async with Client(server, mode=mode, **elicit) as connected:
                     return await work(connected)
@@ -85,14 +86,13 @@ class Agent:
         """Return the text of a call that is refused."""
         result = self.call(tool, **arguments)
         assert result.is_error, result.content
-        return str(getattr(result.content[0], "text", "")).removeprefix(f"Error executing tool {tool}: ")
+        return str(getattr(result.content[0], "text", ""))
 
     def hold(self, departure: Departure, seats: int = 2) -> str:
         return str(self.result("hold_seats", departure_id=departure.id, seats=seats)["id"])
 
-    def book(self, hold_id: str, **over: Any) -> Any:
-        order = {"hold_id": hold_id, "guests": PARTY, "customer": GUEST, "payment": "external_paid"}
-        return self.result("book", **order | over)
+    def book(self, hold_id: str) -> Any:
+        return self.result("book", hold_id=hold_id, order=ORDER)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -102,10 +102,9 @@ def schemas_once() -> Iterator[None]:
     tools, validators = dict[Any, Any](), dict[str, Any]()
 
     def described(function: Any, **options: Any) -> Any:
-        key = function.__wrapped__
-        if key not in tools:
-            tools[key] = describe(function, **options)
-        return tools[key]
+        if function not in tools:
+            tools[function] = describe(function, **options)
+        return tools[function]
 
     def compiled(session: ClientSession, name: str, schema: Any) -> Any:
         if name not in validators:
@@ -156,10 +155,9 @@ def test_an_agent_sells_seats_in_one_session(agent: Agent, departure: Departure,
         day = departure.starts_at.date().isoformat()
         window = {"date_from": day, "date_to": day, "experience_id": experience["id"], "seats": 2}
         (match,) = (await call("find_departures", **window))["result"]
-        quoted = (await call("quote", departure_id=match["id"], guests=PARTY))["quote"]
+        quoted = (await call("quote", departure_id=match["id"], party=PARTY))["quote"]
         hold = await call("hold_seats", departure_id=match["id"], seats=quoted["seats"])
-        booked = {"hold_id": hold["id"], "guests": PARTY, "customer": GUEST, "payment": "external_paid"}
-        return quoted, await call("book", **booked)
+        return quoted, await call("book", hold_id=hold["id"], order=ORDER)
 
     quoted, booking = agent.run(sell, mode)
     assert (booking["status"], booking["totals"]) == ("confirmed", quoted["totals"])
@@ -185,11 +183,12 @@ def test_a_hold_is_one_booking_however_its_id_is_written(
 
 
 def test_two_agents_with_one_hold_book_once(agent: Agent, api: FakeBookingAPI, departure: Departure) -> None:
-    order = {"hold_id": agent.hold(departure), "guests": PARTY, "payment": "external_paid"}
-    orders = [order | {"customer": GUEST | {"name": name}} for name in ("Ada", "Bob") * 3]
+    hold_id = agent.hold(departure)
+    orders = [ORDER | {"customer": GUEST | {"name": name}} for name in ("Ada", "Bob") * 3]
 
     async def sell(client: Client) -> Any:
-        return await asyncio.gather(*(client.call_tool("book", one) for one in orders))
+        calls = (client.call_tool("book", {"hold_id": hold_id, "order": order}) for order in orders)
+        return await asyncio.gather(*calls)
 
     answers = agent.run(sell)
     booked = [answer.structured_content for answer in answers if not answer.is_error]
@@ -203,11 +202,11 @@ def test_two_agents_with_one_hold_book_once(agent: Agent, api: FakeBookingAPI, d
 def test_a_call_that_cannot_reach_the_service_may_be_repeated(
     agent: Agent, api: FakeBookingAPI, departure: Departure
 ) -> None:
-    order = {"hold_id": agent.hold(departure), "guests": PARTY, "customer": GUEST, "payment": "external_paid"}
+    arguments = {"hold_id": agent.hold(departure), "order": ORDER}
 
     async def sell(client: Client) -> Any:
         api.refuse_connections(3)  # the attempts of one call
-        return [await client.call_tool("book", order) for _ in range(2)]
+        return [await client.call_tool("book", arguments) for _ in range(2)]
 
     refused, booked = agent.run(sell)
     assert "could not connect" in refused.content[0].text
@@ -239,9 +238,9 @@ def test_an_id_with_a_path_reaches_nothing_else(
         ("get_booking", {"booking_id": injected}),
         ("cancel_booking", {"booking_id": injected}),
         ("move_booking", {"booking_id": injected, "departure_id": other.id}),
-        ("change_guest", {"booking_id": injected, "name": "Bob"}),
+        ("change_guest", {"booking_id": injected, "change": {"name": "Bob"}}),
         ("release_hold", {"hold_id": injected}),
-        ("book", {"hold_id": injected, "guests": PARTY, "customer": GUEST, "payment": "invoice"}),
+        ("book", {"hold_id": injected, "order": ORDER}),
         ("hold_seats", {"departure_id": injected, "seats": 1}),
     ]
 
@@ -255,18 +254,18 @@ def test_an_id_with_a_path_reaches_nothing_else(
 def test_a_hold_of_another_order_books_nothing(agent: Agent, departure: Departure) -> None:
     hold_id = agent.hold(departure)
     agent.book(hold_id)
-    other = {"hold_id": hold_id, "guests": PARTY, "customer": GUEST | {"name": "Bob"}, "payment": "external_paid"}
+    other = ORDER | {"customer": GUEST | {"name": "Bob"}}
     refused = ["conflict: A booking has taken over the hold.", "- hold_id, hold_booked"]
-    assert agent.refusal("book", **other).splitlines() == refused
+    assert agent.refusal("book", hold_id=hold_id, order=other).splitlines() == refused
 
 
 def test_a_corrected_order_takes_over_the_hold_of_a_refused_one(
     agent: Agent, api: FakeBookingAPI, departure: Departure
 ) -> None:
-    order = {"hold_id": agent.hold(departure), "customer": GUEST, "payment": "external_paid"}
-    refused = agent.refusal("book", guests=[{"tier_id": "crew", "count": 2}], **order)
+    hold_id = agent.hold(departure)
+    refused = agent.refusal("book", hold_id=hold_id, order=ORDER | {"guests": [{"tier_id": "crew", "count": 2}]})
     assert refused.startswith("validation_failed: ")
-    assert agent.result("book", guests=PARTY, **order)["status"] == "confirmed"
+    assert agent.book(hold_id)["status"] == "confirmed"
 
 
 def test_a_refusal_names_the_nearest_departures_with_enough_seats(
@@ -285,13 +284,13 @@ def test_a_refusal_names_the_nearest_departures_with_enough_seats(
         "Other departures with enough seats:",
         *(f"- {other.id} at {other.starts_at.isoformat()}: 6 seats" for other in nearest),
     ]
-    quoted = agent.result("quote", departure_id=departure.id, guests=[{"tier_id": "adult", "count": 6}])
+    quoted = agent.result("quote", departure_id=departure.id, party={"guests": [{"tier_id": "adult", "count": 6}]})
     assert [refusal["code"] for refusal in quoted["quote"]["refusals"]] == ["insufficient_capacity"]
     assert [other["id"] for other in quoted["alternatives"]] == [other.id for other in nearest]
 
 
 def test_a_wrong_tier_is_no_reason_to_offer_other_departures(agent: Agent, departure: Departure) -> None:
-    answer = agent.result("quote", departure_id=departure.id, guests=[{"tier_id": "crew", "count": 1}])
+    answer = agent.result("quote", departure_id=departure.id, party={"guests": [{"tier_id": "crew", "count": 1}]})
     assert [refusal["reason"] for refusal in answer["quote"]["refusals"]] == ["unknown_tier"]
     assert answer["alternatives"] == []
 
@@ -303,7 +302,8 @@ def test_a_key_that_reads_no_departures_sees_the_refusal_alone(
     api.add_departure(departure.experience_id, seats=6, starts_at=departure.starts_at + timedelta(days=1))
     refused = agent.refusal("hold_seats", departure_id=departure.id, seats=6)
     assert refused == "insufficient_capacity: Not enough seats: 4 available."
-    assert agent.result("quote", departure_id=departure.id, guests=PARTY * 3)["alternatives"] == []
+    party = {"guests": [{"tier_id": "adult", "count": 6}]}
+    assert agent.result("quote", departure_id=departure.id, party=party)["alternatives"] == []
 
 
 def test_an_unknown_departure_has_no_alternatives(agent: Agent) -> None:
@@ -312,15 +312,39 @@ def test_an_unknown_departure_has_no_alternatives(agent: Agent) -> None:
 
 
 def test_each_fault_of_a_call_is_named_with_its_reason(agent: Agent, booked: Any) -> None:
-    refused = agent.refusal("change_guest", booking_id=booked["id"], name="a\nb", email="nobody")
+    refused = agent.refusal("find_bookings", filters={"email": "a\nb", "departure_id": "x"})
     first, *others = refused.splitlines()
-    assert first.startswith("validation_failed: name: ")
-    assert others == ["- name, forbidden_character", "- email, wrong_format: is not one e-mail address"]
+    assert first == "validation_failed: email: contains a control character"
+    assert others == ["- email, forbidden_character", "- departure_id, wrong_format: must be a UUID"]
 
 
-def test_a_wrong_argument_names_its_field(agent: Agent, departure: Departure) -> None:
-    refused = agent.refusal("quote", departure_id=departure.id, guests=[{"tier_id": "adult", "count": -1}])
-    assert "guests.0.count" in refused
+WRONG_ARGUMENTS = {
+    "date": ("find_departures", {"date_from": "1 June"}, ["date_from: must be a date, YYYY-MM-DD"]),
+    "nothing": ("find_departures", {}, ["date_from: is required"]),
+    "limit": ("find_experiences", {"limit": "many"}, ["limit: must be a whole number"]),
+    "status": (
+        "find_bookings",
+        {"filters": {"status": "lost"}},
+        ["filters.status: must be 'pending', 'confirmed' or 'cancelled'"],
+    ),
+    "count": (
+        "quote",
+        {"departure_id": "x", "party": {"guests": [{"tier_id": "adult", "count": -1}]}},
+        ["party.guests.0.count: must be greater than or equal to 1"],
+    ),
+    "two fields": (
+        "change_guest",
+        {"booking_id": "x", "change": {"name": "a\nb", "email": "nobody"}},
+        ["change.name: contains a control character", "change.email: is not one e-mail address"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("tool", "arguments", "faults"), WRONG_ARGUMENTS.values(), ids=WRONG_ARGUMENTS)
+def test_a_wrong_argument_is_named_in_one_line(
+    agent: Agent, tool: str, arguments: dict[str, Any], faults: list[str]
+) -> None:
+    assert agent.refusal(tool, **arguments).splitlines() == [f"validation_failed: {fault}" for fault in faults]
 
 
 # Changing ------------------------------------------------------------------------------------------------------------
@@ -339,7 +363,7 @@ def test_a_booking_is_moved_and_its_guest_found(
     other = api.add_departure(departure.experience_id, seats=4, starts_at=departure.starts_at + timedelta(days=1))
     moved = agent.result("move_booking", booking_id=booked["id"], departure_id=other.id)
     assert moved["booking"]["departure"]["id"] == other.id
-    (match,) = agent.result("find_bookings", email=GUEST["email"])
+    (match,) = agent.result("find_bookings", filters={"email": GUEST["email"]})
     assert (match["id"], match["departure"]["id"]) == (booked["id"], other.id)
     assert agent.result("get_booking", booking_id=booked["id"])["departure"]["id"] == other.id
     assert agent.questions == []
@@ -358,14 +382,16 @@ def test_a_move_to_a_full_departure_names_others(
 
 
 def test_a_guest_is_corrected_without_a_question(agent: Agent, booked: Any) -> None:
-    changed = agent.result("change_guest", booking_id=booked["id"], name="Ada King", note="By bus")
+    change = {"name": "Ada King", "note": "By bus"}
+    changed = agent.result("change_guest", booking_id=booked["id"], change=change)
     assert (changed["customer"]["name"], changed["customer"]["email"]) == ("Ada King", GUEST["email"])
     assert changed["note"] == "By bus"
     assert agent.questions == []
 
 
 def test_a_person_confirms_a_larger_party_and_a_cancellation(agent: Agent, booked: Any) -> None:
-    changed = agent.result("change_party", booking_id=booked["id"], guests=[{"tier_id": "adult", "count": 3}])
+    party = {"guests": [{"tier_id": "adult", "count": 3}]}
+    changed = agent.result("change_party", booking_id=booked["id"], party=party)
     cancelled = agent.result("cancel_booking", booking_id=booked["id"], reason="ill")
     assert (changed["seats"], cancelled["status"]) == (3, "cancelled")
     number = booked["booking_number"]
@@ -385,8 +411,8 @@ def test_a_person_who_does_not_confirm_keeps_everything(
     hold_id = agent.hold(departure)
     agent.answer = answer
     calls: list[tuple[str, dict[str, Any]]] = [
-        ("book", {"hold_id": hold_id, "guests": PARTY, "customer": GUEST, "payment": "invoice"}),
-        ("change_party", {"booking_id": booked["id"], "guests": [{"tier_id": "adult", "count": 1}]}),
+        ("book", {"hold_id": hold_id, "order": ORDER}),
+        ("change_party", {"booking_id": booked["id"], "party": {"guests": [{"tier_id": "adult", "count": 1}]}}),
         ("cancel_booking", {"booking_id": booked["id"]}),
     ]
     with unchanged(api):
@@ -508,7 +534,8 @@ def test_the_command_serves_on_a_port() -> None:
         assert asyncio.run(session()) == ALL
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (ExitCode.INTERRUPTED, b"")
 
 
 @contextmanager
@@ -538,7 +565,7 @@ def stalled(me: bytes) -> Iterator[tuple[str, threading.Event]]:
 
 
 @pytest.mark.exhaustive
-def test_an_interruption_ends_a_call_that_still_runs(api: FakeBookingAPI, environment: Environment) -> None:
+def test_an_interruption_ends_a_call_that_still_runs_quietly(api: FakeBookingAPI, environment: Environment) -> None:
     port = free_port()
 
     async def call() -> None:
@@ -554,9 +581,10 @@ def test_an_interruption_ends_a_call_that_still_runs(api: FakeBookingAPI, enviro
                 session = pool.submit(asyncio.run, call())
                 assert is_called.wait(60)
                 process.send_signal(signal.SIGINT)
-                process.communicate(timeout=STOP_WITHIN_S + 20)
+                _, errors = process.communicate(timeout=STOP_WITHIN_S + 20)
             finally:
                 process.kill()
+        assert (process.returncode, errors) == (ExitCode.INTERRUPTED, b"")
         assert session.exception() is not None
 
 
