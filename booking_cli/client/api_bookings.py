@@ -141,21 +141,16 @@ def create(cli: Cli, body: JsonObject, key_option: str | None) -> tuple[JsonObje
 
 def quote(cli: Cli, body: JsonObject, key: str | None) -> None:
     """Quote a booking and write the quote; `key` is the idempotency key of the order."""
-    cli.render.one(_quote(cli, body, key))
+    api_client.write_resource(cli, "bookings/quote", "POST", body=body, idempotency_key=key)
 
 
 def preview(cli: Cli, body: JsonObject, key: str | None) -> None:
     """Write the quote of a booking that a dry run does not create; `body` is the body of the booking."""
-    quoted = _quote(cli, body, key)
+    with api_client.connect(cli) as client:
+        quoted = api_client.request(client, "POST", "bookings/quote", body=body, idempotency_key=key).body
     cli.render.one({**quoted, "dry_run": True})
     _note_refusals(cli, quoted["refusals"])
     cli.render.note("Nothing was booked (--dry-run).")
-
-
-def _quote(cli: Cli, body: JsonObject, key: str | None) -> JsonObject:
-    with api_client.connect(cli) as client:
-        quoted: JsonObject = api_client.request(client, "POST", "bookings/quote", body=body, idempotency_key=key).body
-    return quoted
 
 
 def _note_refusals(cli: Cli, refusals: Sequence[JsonObject]) -> None:

@@ -52,25 +52,19 @@ def create(cli: Cli, name: Annotated[str, argument("NAME", "The cell, as BOOKING
 
 def _shown(cell: "Cell") -> dict[str, Any]:
     """Return a cell as JSON, also a cell that cannot be reached."""
-    presented: dict[str, Any] = {"name": cell.name, "state": "unreachable", "organizations": None}
-    try:
-        with cells.translate_errors():
-            presented |= _state(cell)
-    except CliError as error:
-        if error.code == "bad_cell":
-            raise
-    return presented | {"location": storage.location(cell.settings)}
-
-
-def _state(cell: "Cell") -> dict[str, Any]:
     from booking_core import organizations
     from booking_core.db.engine import Database
     from booking_core.upkeep import cells as core
 
-    with contextlib.closing(Database(cell.settings.database_url)) as database:
-        state = core.state_of(cell, database) if cell.settings.cells else core.CellState.READY
-        is_ready = state is core.CellState.READY
-        return {
-            "state": str(state),
-            "organizations": len(database.read(organizations.find)) if is_ready else None,
-        }
+    state, count = "unreachable", None
+    try:
+        with cells.translate_errors(), contextlib.closing(Database(cell.settings.database_url)) as database:
+            cell_state = core.state_of(cell, database) if cell.settings.cells else core.CellState.READY
+            if cell_state is core.CellState.READY:
+                count = len(database.read(organizations.find))
+            state = str(cell_state)
+    except CliError as error:
+        if error.code == "bad_cell":
+            raise
+    location = storage.location(cell.settings)
+    return {"name": cell.name, "state": state, "organizations": count, "location": location}

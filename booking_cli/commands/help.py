@@ -1,6 +1,6 @@
 """`booking help`, `booking commands` and `booking completion`: everything about the command itself."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -38,13 +38,7 @@ always|never overrides NO_COLOR, which overrides FORCE_COLOR and CLICOLOR_FORCE.
 Data is sent to the service only: there is no telemetry and no update check.
 """.strip()
 
-TOPICS: Mapping[str, str] = {
-    "exit-codes": "The exit codes of commands.",
-    "environment": "The environment variables and their defaults.",
-    "event-types": "The types of events, for webhooks and events.",
-    "options": "The options of every command.",
-    "output": "Output formats, fields, notes and errors.",
-}
+TOPICS = ("exit-codes", "environment", "event-types", "options", "output")
 """The help topics."""
 SHELLS = ("bash", "zsh", "fish", "powershell")
 

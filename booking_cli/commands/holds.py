@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from booking_cli.client import api_client
 from booking_cli.commands.halves import uses_database
 from booking_cli.framework import options
-from booking_cli.framework.arguments import counts, duration_us, identifier
+from booking_cli.framework.arguments import counts, duration_s, identifier
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
@@ -64,7 +64,7 @@ def create_in_database(cli: Cli, departure: str, org: str | None, party: JsonObj
     from booking_core.bookings import storefront
     from booking_core.models.holds import HoldCreate
 
-    for_s = _seconds(length)
+    for_s = duration_s(length)
 
     def hold(tx: "Tx", actor: "Actor") -> JsonObject:
         request = {"departure_id": transactions.stored_id(departure, "departure")} | party
@@ -73,13 +73,9 @@ def create_in_database(cli: Cli, departure: str, org: str | None, party: JsonObj
     cli.render.one(transactions.change(cli, transactions.of_departure(departure, org), hold))
 
 
-def _seconds(length: str) -> int:
-    return duration_us(length) // 1_000_000
-
-
 def _short(length: str) -> int:
     """Return the seconds of a hold of the API."""
-    seconds = _seconds(length)
+    seconds = duration_s(length)
     if not 1 <= seconds <= HOLD_S_MAX:
         raise CliError(f"--for is from 1s to {HOLD_S_MAX // 60}m over HTTP.")
     return seconds

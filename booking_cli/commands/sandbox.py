@@ -7,7 +7,7 @@ import typer
 
 from booking_cli.client import api_client
 from booking_cli.framework import options
-from booking_cli.framework.arguments import duration_us, identifier
+from booking_cli.framework.arguments import duration_s, identifier
 from booking_cli.framework.command import command, default_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
@@ -85,7 +85,7 @@ def advance(
     """
     if (duration is None) == (to is None):
         raise CliError("Write a duration, or --to and an instant.", hint="booking sandbox advance 31m")
-    body = {"to": to} if duration is None else {"seconds": duration_us(duration) // 1_000_000}
+    body = {"to": to} if duration is None else {"seconds": duration_s(duration)}
     api_client.write_posted(cli, "sandbox/clock/advance", body=body, key_option=idempotency_key)
 
 

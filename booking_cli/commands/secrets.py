@@ -1,6 +1,7 @@
 """`booking secrets`: count the values sealed with each secret key, and reseal them with the first key."""
 
 from collections import Counter
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from booking_cli.framework.command import command, command_group
@@ -78,9 +79,7 @@ def reseal(
 
         keys = _installation(database).secret_keys
         outcomes = secret_keys.reseal(database, keys, progress=advance)
-        rows: list[dict[str, Any]] = [
-            {"kind": outcome.kind, "resealed": outcome.resealed, "lost": outcome.lost} for outcome in outcomes
-        ]
+        rows = [asdict(outcome) for outcome in outcomes]
         if new_links:
             count = secret_keys.make_new_links(database, keys)
             rows.append({"kind": "guest_link", "resealed": count, "lost": 0})
@@ -105,13 +104,7 @@ def _place(installation: "Installation", key_id: str | None) -> int | None:
 
 
 def _row(installation: "Installation", count: "Count") -> dict[str, Any]:
-    return {
-        "kind": count.kind,
-        "values": count.values,
-        "state": count.state.value,
-        "key_id": count.key_id,
-        "place": _place(installation, count.key_id),
-    }
+    return asdict(count) | {"state": count.state.value, "place": _place(installation, count.key_id)}
 
 
 def _keys(installation: "Installation", counts: "list[Count]") -> list[dict[str, Any]]:

@@ -217,6 +217,11 @@ def duration_us(text: str) -> int:
     return int(match[1]) * _SECONDS[match[2]] * 1_000_000
 
 
+def duration_s(text: str) -> int:
+    """Return the duration of `duration_us` in seconds."""
+    return duration_us(text) // 1_000_000
+
+
 def aware_datetime(text: str, timezone: str) -> datetime:
     """Return the instant of an ISO 8601 timestamp; one without an offset is in the given time zone."""
     from zoneinfo import ZoneInfo

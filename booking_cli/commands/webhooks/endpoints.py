@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from booking_cli.client import api_client
 from booking_cli.commands.webhooks.deliveries import EndpointId
 from booking_cli.framework import event_types
-from booking_cli.framework.arguments import duration_us, event_type, one_of, timestamp
+from booking_cli.framework.arguments import duration_s, event_type, one_of, timestamp
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
@@ -26,7 +26,6 @@ COLUMNS = tuple("id status consecutive_failures url last_failure_at last_success
 """Columns by importance: a narrow terminal shows the first ones."""
 TRUNCATED = {"url": 32}
 LOST = ("dead", "failed")
-_SECOND_US = 1_000_000
 
 NewSecretFile = Annotated[Path | None, option("--secret-file FILE", "Write the secret to this new file (mode 0600).")]
 HeadersFile = Annotated[
@@ -208,7 +207,7 @@ def rotate_secret(
         booking webhooks rotate-secret 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
         booking webhooks rotate-secret 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --overlap 0 --secret-file new.secret
     """
-    overlap_seconds = duration_us(overlap) // _SECOND_US
+    overlap_seconds = duration_s(overlap)
     require_secret_in_output(cli, secret_file, "secret")
     with api_client.connect(cli) as client, secret_output(secret_file) as output:
         path, body = f"webhooks/{endpoint_id}/rotate-secret", {"overlap_seconds": overlap_seconds}
