@@ -197,10 +197,6 @@ def test_misuse_exits_2_and_says_what_is_wrong(booking: Booking, argv: str, mess
         assert len(plain.err.splitlines()) == 2
 
 
-def test_an_unknown_output_is_refused(booking: Booking) -> None:
-    assert "is not one of table, json, jsonl, tsv" in booking("orgs", "list", "-o", "xml").err
-
-
 def test_a_setting_that_cannot_be_understood_exits_2_with_one_line(booking: Booking, environment: Environment) -> None:
     environment("BOOKING_RATE_LIMIT", "many")
     message = "error: BOOKING_RATE_LIMIT must be REQUESTS/SECONDS, such as 600/60, or off\n"
