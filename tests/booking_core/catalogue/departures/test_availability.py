@@ -108,13 +108,6 @@ def test_a_window_too_wide_or_reversed_is_refused_before_anything_is_read(world:
     assert len(statements) == 1
 
 
-@pytest.mark.parametrize("name", ["Pacific/Kiritimati", "Etc/GMT+12"])
-def test_the_ends_of_the_calendar_are_answered(new_world: Callable[..., World], name: str) -> None:
-    world = new_world(timezone=name)
-    assert find(world, date.min) == []
-    assert find(world, date.max) == []
-
-
 def test_available_seats_exclude_sold_seats_and_live_holds(world: World) -> None:
     tour = world.experience()
     departure, free = world.departure(tour, seats_taken=3), world.departure(tour, starts_at=NOON + 3 * DAY)

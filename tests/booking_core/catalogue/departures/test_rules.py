@@ -1,13 +1,12 @@
 """Seats, ends, closing times, status and windows of days."""
 
 import json
-from datetime import date, timedelta
+from datetime import date
 
 import pytest
 from support.world.world import ADULT, DAY, FAMILY, HOUR, NOON
 
 from booking_core.base.clock import MINUTE, SECOND, zone
-from booking_core.base.errors import Unprocessable
 from booking_core.catalogue import departures
 from booking_core.catalogue.departures import rules
 from booking_core.models.departures import Departure
@@ -138,17 +137,6 @@ def test_a_departure_without_a_tier_and_a_price_is_closed() -> None:
     assert (body["status"], body["price"], body["price_tiers"]) == ("closed", None, [])
     free = (*ROW[:1], "another experience", *unpriced[2:8], 0, *unpriced[9:])
     assert present(free)["status"] == "open"
-
-
-@pytest.mark.parametrize(
-    ("days", "field", "reason"), [(93, "to", "window_too_wide"), (-1, "departure_to", "window_reversed")]
-)
-def test_a_window_over_92_days_or_reversed_is_refused(days: int, field: str, reason: str) -> None:
-    first = date(2026, 3, 1)
-    departures.window(OSLO, first, first + timedelta(days=92), field=field)
-    with pytest.raises(Unprocessable) as refused:
-        departures.window(OSLO, first, first + timedelta(days), field=field)
-    assert [(detail.field, detail.reason) for detail in refused.value.details] == [(field, reason)]
 
 
 @pytest.mark.parametrize("name", ["Pacific/Kiritimati", "Etc/GMT+12", "Europe/Oslo"])
