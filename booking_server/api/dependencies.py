@@ -229,9 +229,15 @@ class LaneRoute(routes.ApiRoute):
 
 
 class ApiRouter(APIRouter):
-    """A router of the API. Each operation's id, which clients use, is the name of its function."""
+    """A router of the API. Each operation's id, which clients use, is the name of its function. The responses that all
+    operations of a kind have are added, so no operation declares them."""
 
     def __init__(self, *, prefix: str, tags: list[str | Enum]) -> None:
         super().__init__(
             prefix=prefix, tags=tags, route_class=LaneRoute, generate_unique_id_function=lambda route: route.name
         )
+
+    def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        if routes.is_tagged(endpoint):
+            options["responses"] = routes.NOT_MODIFIED | (options["responses"] or {})
+        super().add_api_route(path, endpoint, **options)

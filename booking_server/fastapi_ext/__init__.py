@@ -19,7 +19,7 @@ three things differ, each in its module.
 `requests`: reading the request
     FastAPI reads and parses a body before it resolves dependencies, and takes the last of repeated query parameters.
     The contract checks key, rate limit and scope first (decision R1), and refuses a repeated parameter (decision R7).
-    `ApiRequest` reads a bounded body without failing. `JsonBody` parses it in its turn, in pydantic's strict JSON mode.
+    `ApiRequest` reads a bounded body without failing. It is parsed in its turn, in pydantic's strict JSON mode.
 
 The gain is in decisions/0021. Without this package the service works, slower, if `ApiRoute` is replaced by a route
 class that awaits the executors itself.

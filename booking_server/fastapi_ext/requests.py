@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import orjson
-from fastapi import Body, Request
+from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from starlette.types import Message, Scope
 
@@ -82,33 +82,11 @@ def _check_content_type(headers: RawHeaders) -> None:
         raise UnsupportedMediaType
 
 
-class JsonBody:
-    """Marks the body of a path operation: JSON, parsed in pydantic's strict JSON mode.
+@dataclass(frozen=True, slots=True)
+class BodyContext:
+    """Marks the body of a path operation whose validators need pydantic's context."""
 
-    In Python mode, as FastAPI would call it, a strict model would refuse the text of an enum or of a timestamp.
-
-    Args:
-        is_optional: an empty body is an empty object.
-        context: returns the context of the model's validators.
-    """
-
-    def __init__(self, *, is_optional: bool = False, context: Callable[[Request], Any] | None = None) -> None:
-        self.is_optional = is_optional
-        self._context = context
-
-    def read(self, model: type[BaseModel], body: RequestBody, request: Request) -> Any:
-        """Return the body as its model.
-
-        Raises:
-            BookingError: it could not be read, or is not valid.
-        """
-        body.json_object(is_optional=self.is_optional)
-        return validate(model, body.data, self._context and self._context(request))
-
-
-def example(body: dict[str, Any]) -> Any:
-    """Return FastAPI's declaration of a body with its example in the OpenAPI document."""
-    return Body(openapi_examples={"default": {"value": body}})
+    read: Callable[[Request], Any]
 
 
 def validate(model: type[BaseModel], data: bytes, context: Any = None) -> Any:

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from fastapi import Request
 from fastapi.dependencies.models import Dependant
@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from booking_core.base.errors import BookingError, Malformed
 from booking_core.models.errors import ErrorDetail
-from booking_server.fastapi_ext.requests import JsonBody, details_of, malformed, query_values
+from booking_server.fastapi_ext.requests import BodyContext, RequestBody, details_of, malformed, query_values, validate
 
 Declaration = Dependant
 """FastAPI's declaration of a path operation or of a dependency."""
@@ -83,6 +83,29 @@ class QueryModel:
 
 
 @dataclass(frozen=True, slots=True)
+class BodyModel:
+    """The model of a body: JSON, parsed in pydantic's strict JSON mode.
+
+    In Python mode, as FastAPI would call it, a strict model would refuse the text of an enum or of a timestamp.
+    """
+
+    name: str
+    model: type[BaseModel]
+    is_optional: bool
+    """An empty body is an empty object."""
+    context: BodyContext | None
+
+    def read(self, body: RequestBody, request: Request) -> Any:
+        """Return the body as its model.
+
+        Raises:
+            BookingError: it could not be read, or is not valid.
+        """
+        body.json_object(is_optional=self.is_optional)
+        return validate(self.model, body.data, self.context and self.context.read(request))
+
+
+@dataclass(frozen=True, slots=True)
 class CallStep:
     """A call: a dependency, or the path operation itself."""
 
@@ -119,8 +142,7 @@ class CallPlan:
         self._steps: list[CallStep] = []
         self._positions: dict[tuple[Any, tuple[str, ...]], int] = {}
         _refuse_uncovered(dependant, is_operation=True)
-        self._body = dependant.body_params[0] if dependant.body_params else None
-        self._json = _json_body(self._body) if self._body else None
+        self._body = _body_model(dependant.body_params[0]) if dependant.body_params else None
         self._add(dependant)
         *self._dependencies, self._operation = self._steps
 
@@ -170,9 +192,8 @@ class CallPlan:
 
     def _arguments(self, request: Request, body: Any, results: Sequence[Any], faults: Faults) -> dict[str, Any]:
         values = self._operation.arguments(request, results, faults)
-        if self._body and self._json:
-            model = cast("type[BaseModel]", self._body.field_info.annotation)
-            values[self._body.name] = self._json.read(model, body, request)
+        if self._body:
+            values[self._body.name] = self._body.read(body, request)
         return values
 
     def _add(self, dependant: Dependant) -> int:
@@ -248,8 +269,8 @@ def _refuse_uncovered(dependant: Dependant, *, is_operation: bool) -> None:
         and not inspect.isgeneratorfunction(dependant.call)
         and not inspect.isasyncgenfunction(dependant.call)
         and len(dependant.query_params) <= 1
-        and all(map(_model, dependant.query_params))
-        and all(map(_json_body, dependant.body_params))
+        and all(_model(field) and field.field_info.is_required() for field in dependant.query_params)
+        and all(map(_model, dependant.body_params))
     )
     if not is_covered:
         raise TypeError(f"a plan does not cover the declaration of {dependant.call}: use a plain APIRouter for it")
@@ -269,12 +290,14 @@ def _parameters(dependant: Dependant) -> list[Parameter | QueryModel]:
 
 def _model(field: Any) -> type[BaseModel] | None:
     annotation = field.field_info.annotation
-    is_model = inspect.isclass(annotation) and issubclass(annotation, BaseModel)
-    return annotation if is_model and field.field_info.is_required() else None
+    return annotation if inspect.isclass(annotation) and issubclass(annotation, BaseModel) else None
 
 
-def _json_body(field: Any) -> JsonBody | None:
-    return next((mark for mark in field.field_info.metadata if isinstance(mark, JsonBody)), None)
+def _body_model(field: Any) -> BodyModel:
+    model = _model(field)
+    assert model is not None
+    context = next((mark for mark in field.field_info.metadata if isinstance(mark, BodyContext)), None)
+    return BodyModel(field.name, model, not field.field_info.is_required(), context)
 
 
 def _path(alias: str) -> Extract:

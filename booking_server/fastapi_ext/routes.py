@@ -185,7 +185,7 @@ _IF_NONE_MATCH = b"if-none-match"
 _TAG_DIGITS = 32
 _MARK = "_is_tagged"
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "The client has this body: `If-None-Match`."}}
-"""The declaration in `responses=` of an operation that is `tagged`."""
+"""The declaration in `responses=` of an operation that is `tagged`, which its router adds."""
 
 
 @dataclass(frozen=True, slots=True)

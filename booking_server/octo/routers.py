@@ -15,7 +15,6 @@ from booking_core.records.idempotency import Answer
 from booking_server.api.dependencies import AnyCaller, Lane, ReadTx, ServiceDep, authorize, runs_in
 from booking_server.api.routers.bookings import BookingsReader, BookingsWriter
 from booking_server.execution.reads import as_answer
-from booking_server.fastapi_ext.requests import JsonBody
 from booking_server.octo import bookings, capabilities, catalogue
 from booking_server.octo.capabilities import Capabilities, OctoRoute
 from booking_server.octo.errors import InvalidId
@@ -44,8 +43,6 @@ def _uuid(text: str) -> str:
 
 Uuid = Annotated[str, Path(alias="uuid"), PlainValidator(_uuid)]
 ProductId = Annotated[str, Path(alias="id")]
-Availability = Annotated[AvailabilityBody, JsonBody()]
-Calendar = Annotated[CalendarBody, JsonBody()]
 Filters = Annotated[BookingsQuery, Query()]
 
 
@@ -75,13 +72,15 @@ def get_octo_product(caller: ExperiencesReader, tx: ReadTx, active: Capabilities
 
 @router.post("/availability", response_model=None)
 @runs_in(Lane.LISTS)
-def find_octo_availability(caller: AvailabilityReader, tx: ReadTx, active: Capabilities, body: Availability) -> object:
+def find_octo_availability(
+    caller: AvailabilityReader, tx: ReadTx, active: Capabilities, body: AvailabilityBody
+) -> object:
     return catalogue.find_availability(tx, caller, body, active)
 
 
 @router.post("/availability/calendar", response_model=None)
 @runs_in(Lane.LISTS)
-def find_octo_calendar(caller: AvailabilityReader, tx: ReadTx, active: Capabilities, body: Calendar) -> object:
+def find_octo_calendar(caller: AvailabilityReader, tx: ReadTx, active: Capabilities, body: CalendarBody) -> object:
     return catalogue.find_calendar(tx, caller, body, active)
 
 
@@ -118,34 +117,29 @@ def writer(caller: BookingsWriter, service: ServiceDep, active: Capabilities) ->
 
 
 Write = Annotated[Callable[..., Awaitable[Answer]], Depends(writer)]
-Reservation = Annotated[ReservationBody, JsonBody()]
-Update = Annotated[UpdateBody, JsonBody()]
-Confirmation = Annotated[ConfirmationBody, JsonBody()]
-Extension = Annotated[ExtendBody, JsonBody(is_optional=True)]
-Cancellation = Annotated[CancellationBody, JsonBody(is_optional=True)]
 EXTENSION, CANCELLATION = ExtendBody(), CancellationBody()
 
 
 @router.post("/bookings", response_model=None)
-async def reserve_octo_booking(write: Write, body: Reservation) -> Answer:
+async def reserve_octo_booking(write: Write, body: ReservationBody) -> Answer:
     return await write(bookings.reserve, body.uuid or tokens.new_id(), body)
 
 
 @router.patch("/bookings/{uuid}", response_model=None)
-async def update_octo_booking(write: Write, uuid: Uuid, body: Update) -> Answer:
+async def update_octo_booking(write: Write, uuid: Uuid, body: UpdateBody) -> Answer:
     return await write(bookings.update, uuid, body)
 
 
 @router.post("/bookings/{uuid}/confirm", response_model=None)
-async def confirm_octo_booking(write: Write, uuid: Uuid, body: Confirmation) -> Answer:
+async def confirm_octo_booking(write: Write, uuid: Uuid, body: ConfirmationBody) -> Answer:
     return await write(bookings.confirm, uuid, body)
 
 
 @router.post("/bookings/{uuid}/extend", response_model=None)
-async def extend_octo_booking(write: Write, uuid: Uuid, body: Extension = EXTENSION) -> Answer:
+async def extend_octo_booking(write: Write, uuid: Uuid, body: ExtendBody = EXTENSION) -> Answer:
     return await write(bookings.extend, uuid, body)
 
 
 @router.post("/bookings/{uuid}/cancel", response_model=None)
-async def cancel_octo_booking(write: Write, uuid: Uuid, body: Cancellation = CANCELLATION) -> Answer:
+async def cancel_octo_booking(write: Write, uuid: Uuid, body: CancellationBody = CANCELLATION) -> Answer:
     return await write(bookings.cancel, uuid, body)

@@ -48,7 +48,7 @@ def webhook_description() -> str:
 
 @cache
 def examples() -> Any:
-    """Return the examples: `tags`, `events`, `resources` by model, `event_data` by event type."""
+    """Return the examples: `tags`, `events`, `bodies` and `resources` by model, `event_data` by event type."""
     return json.loads((_FOLDER / "examples.json").read_text())
 
 

@@ -169,11 +169,17 @@ def _idempotency_key(parameter: JsonObject) -> JsonObject:
 
 
 def _complete_body(operation: JsonObject) -> None:
-    """Name the one example of a body `example`, and drop the default of a body that may be absent."""
+    """Add the example of a body, and drop the default of a body that may be absent."""
     media = operation["requestBody"]["content"]["application/json"]
-    media["example"] = media.pop("examples")["default"]["value"]
+    media["example"] = data.examples()["bodies"][_model_of(media)]
     for repeated in ("default", "title"):
         media["schema"].pop(repeated, None)
+
+
+def _model_of(media: JsonObject) -> str:
+    """Return the name of the model of a body; empty for no model."""
+    reference: str = media.get("schema", {}).get("$ref", "")
+    return reference.rpartition("/")[2]
 
 
 def _without_null(schema: JsonObject) -> JsonObject:
@@ -214,8 +220,7 @@ def _malformed(operation: JsonObject, schemas: JsonObject) -> BookingError:
     if query:
         return kinds.Malformed.at(query[0], "is empty", "too_short")
     media = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
-    model = media.get("schema", {}).get("$ref", "").rpartition("/")[2]
-    required = schemas.get(model, {}).get("required", ())
+    required = schemas.get(_model_of(media), {}).get("required", ())
     if not required:
         return kinds.Malformed("The body is not valid JSON.")
     details = [ErrorDetail(field=name, reason="required", message="is required") for name in required]
@@ -294,7 +299,7 @@ def _success(response: JsonObject, schemas: JsonObject, *, is_stored: bool, is_w
     if content := response.get("content"):
         schema = content["application/json"]["schema"]
         schema.pop("title", None)
-        example = _example(schema["$ref"].rpartition("/")[2], schemas, is_walked=is_walked)
+        example = _example(_model_of(content["application/json"]), schemas, is_walked=is_walked)
         documented["content"] = {
             "application/json": {"schema": schema, **({} if example is None else {"example": example})}
         }

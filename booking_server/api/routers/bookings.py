@@ -32,8 +32,7 @@ from booking_server.api.commands import Command, IdempotentCommand, Keyed, Optio
 from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, authorize, runs_in
 from booking_server.api.errors import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import BookingNumber, Day, EmailText, ListQuery, PathId, QueryId, Text, Timestamp
-from booking_server.fastapi_ext.requests import JsonBody, example
-from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged
+from booking_server.fastapi_ext.routes import tagged
 
 router = ApiRouter(prefix="/api/v1/bookings", tags=["Bookings"])
 
@@ -99,20 +98,11 @@ def list_bookings(caller: BookingsReader, tx: ReadTx, query: Annotated[BookingQu
     summary="Get a booking",
     response_model=Booking,
     response_description="The booking.",
-    responses=NOT_MODIFIED | refusals(NotFound),
 )
 @runs_in(Lane.LOOK_UPS)
 @tagged
 def get_booking(caller: BookingsReader, tx: ReadTx, booking_id: PathId) -> object:
     return bookings.get(tx, caller, booking_id)
-
-
-_CREATE_EXAMPLE = {
-    "experience_date_id": "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55",
-    "guests": [{"tier_id": "adult", "count": 2}],
-    "customer": {"name": "Ada Lovelace", "email": "ada@example.com", "phone": "+47 900 00 000"},
-    "payment": "pay_on_site",
-}
 
 
 @router.post(
@@ -132,7 +122,7 @@ _CREATE_EXAMPLE = {
 def create_booking(
     caller: BookingsWriter,
     keyed: Keyed,
-    body: Annotated[BookingCreate, JsonBody(), example(_CREATE_EXAMPLE)],
+    body: BookingCreate,
 ) -> CreateRequest:
     """Books seats of one departure, confirmed at once. The body carries counts, never amounts: prices come from the
     experience's tiers (an experience without tiers sells `standard`, at the departure's price). A retry with the same
@@ -151,13 +141,6 @@ def create_booking(
     return keyed.creation(caller, body)
 
 
-_QUOTE_EXAMPLE = {
-    "departure_id": "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55",
-    "guests": [{"tier_id": "adult", "count": 2}],
-    "add_ons": [{"id": "drysuit", "count": 2}],
-}
-
-
 @router.post(
     "/quote",
     summary="Quote a booking",
@@ -170,7 +153,7 @@ def quote_booking(
     caller: BookingsWriter,
     tx: ReadTx,
     key: OrderKey,
-    body: Annotated[BookingQuoteRequest, JsonBody(), example(_QUOTE_EXAMPLE)],
+    body: BookingQuoteRequest,
 ) -> object:
     """Returns the price, the needed seats and the available seats of `POST /bookings` with the same body, and in
     `refusals` each reason to refuse it, with the code and reason of its error. The guest and the payment may be
@@ -185,17 +168,12 @@ def quote_booking(
     summary="Cancel a booking",
     response_model=Booking,
     response_description="The booking, cancelled.",
-    responses=refusals(NotFound),
 )
 async def cancel_booking(
     caller: BookingsWriter,
     command: IdempotentCommand,
     booking_id: PathId,
-    body: Annotated[
-        BookingCancel,
-        JsonBody(is_optional=True),
-        example({"refund": "auto", "reason": "The guest is ill."}),
-    ] = BookingCancel(),  # noqa: B008 - frozen
+    body: BookingCancel = BookingCancel(),  # noqa: B008 - frozen
 ) -> Answer:
     """Releases the seats, and returns a gift card's payment to the card. A booking that is already cancelled is
     answered unchanged, so a retry is always safe. `refund: auto` refunds a card payment (`payment.source` is `stripe`)
@@ -209,27 +187,19 @@ async def cancel_booking(
     return await command.write(caller, work)
 
 
-RescheduleBody = Annotated[
-    BookingReschedule,
-    JsonBody(),
-    example({"departure_id": "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"}),
-]
-
-
 @router.post(
     "/{id}/reschedule",
     summary="Move a booking to another departure",
     response_model=BookingChange,
     response_description="The booking on its new departure.",
     responses=refusals(
-        NotFound,
         Conflict("departure_closed", "Booking of this departure has closed."),
         InsufficientCapacity(1),
         Unprocessable.at("departure_id", "The departure is sold in EUR.", "currency_mismatch"),
     ),
 )
 async def reschedule_booking(
-    caller: BookingsWriter, command: IdempotentCommand, booking_id: PathId, body: RescheduleBody
+    caller: BookingsWriter, command: IdempotentCommand, booking_id: PathId, body: BookingReschedule
 ) -> Answer:
     """Takes seats of the new departure and releases the seats of the former one, or does neither. Lines and totals stay
     as sold, also at a departure of another experience; `list_price` has their price there today. A check-in and a
@@ -244,20 +214,12 @@ async def reschedule_booking(
     summary="Preview the move of a booking to another departure",
     response_model=BookingChange,
     response_description="The booking as it would be, or the reasons why it would not move.",
-    responses=refusals(NotFound),
 )
 @runs_in(Lane.LISTS)
-def preview_reschedule(caller: BookingsWriter, tx: ReadTx, booking_id: PathId, body: RescheduleBody) -> object:
+def preview_reschedule(caller: BookingsWriter, tx: ReadTx, booking_id: PathId, body: BookingReschedule) -> object:
     """Gives the answer that `POST /bookings/{id}/reschedule` would give now, and changes nothing. `refusals` has each
     reason to refuse it."""
     return bookings.preview_reschedule(tx, caller, booking_id, body.departure_id)
-
-
-PartyBody = Annotated[
-    BookingPartyChange,
-    JsonBody(),
-    example({"guests": [{"tier_id": "adult", "count": 3}]}),
-]
 
 
 def _party(body: BookingPartyChange) -> Party:
@@ -270,14 +232,13 @@ def _party(body: BookingPartyChange) -> Party:
     response_model=BookingChange,
     response_description="The booking with its new party.",
     responses=refusals(
-        NotFound,
         Conflict("booking_checked_in", "The guests are checked in: take the check-in back first."),
         InsufficientCapacity(1),
         Unprocessable.at("guests.0.tier_id", "The experience has no such price tier.", "unknown_tier"),
     ),
 )
 async def change_party(
-    caller: BookingsWriter, command: IdempotentCommand, booking_id: PathId, body: PartyBody
+    caller: BookingsWriter, command: IdempotentCommand, booking_id: PathId, body: BookingPartyChange
 ) -> Answer:
     """Sets the whole party, so a repeated request changes nothing more. Guests who stay keep their price, and
     additional guests pay today's price of their tier. Payments for guests who leave are refunded by the terms of a
@@ -295,10 +256,9 @@ async def change_party(
     summary="Preview a change of the party of a booking",
     response_model=BookingChange,
     response_description="The booking as it would be, or the reasons why its party would not change.",
-    responses=refusals(NotFound),
 )
 @runs_in(Lane.LISTS)
-def preview_party(caller: BookingsWriter, tx: ReadTx, booking_id: PathId, body: PartyBody) -> object:
+def preview_party(caller: BookingsWriter, tx: ReadTx, booking_id: PathId, body: BookingPartyChange) -> object:
     """Gives the answer that `POST /bookings/{id}/party` would give now, and changes nothing. `refusals` has each reason
     to refuse it."""
     return bookings.preview_party(tx, caller, booking_id, _party(body))
@@ -309,13 +269,13 @@ def preview_party(caller: BookingsWriter, tx: ReadTx, booking_id: PathId, body: 
     summary="Change the guest of a booking",
     response_model=Booking,
     response_description="The booking with its new guest.",
-    responses=refusals(NotFound, Conflict("booking_cancelled", "The booking is cancelled.")),
+    responses=refusals(Conflict("booking_cancelled", "The booking is cancelled.")),
 )
 async def change_guest(
     caller: BookingsWriter,
     command: IdempotentCommand,
     booking_id: PathId,
-    body: Annotated[BookingGuestChange, JsonBody(), example({"name": "Ada King", "email": "ada.king@example.com"})],
+    body: BookingGuestChange,
 ) -> Answer:
     """Changes the fields that are sent, at least one of `name`, `email`, `phone` and `note`, and leaves the customer's
     record and the booking's customer as they are. A new `email` ends the guest's link of before: the booking has
@@ -326,8 +286,7 @@ async def change_guest(
     return await command.write(caller, lambda tx: bookings.change_guest(tx, caller, booking_id, body))
 
 
-AttendanceBody = Annotated[BookingAttendance, JsonBody(is_optional=True), example({"undo": False})]
-_NOT_CONFIRMED = refusals(NotFound, Conflict("booking_cancelled", "The booking is cancelled."))
+_NOT_CONFIRMED = refusals(Conflict("booking_cancelled", "The booking is cancelled."))
 
 
 async def _attend(
@@ -349,7 +308,7 @@ async def check_in_booking(
     caller: BookingsWriter,
     command: OptionallyIdempotentCommand,
     booking_id: PathId,
-    body: AttendanceBody = BookingAttendance(),  # noqa: B008 - frozen
+    body: BookingAttendance = BookingAttendance(),  # noqa: B008 - frozen
 ) -> Answer:
     """Sets `checked_in_at`, and clears `no_show_at`. A booking that is checked in is answered unchanged, so a retry is
     always safe; `undo` takes the check-in back. `details` gives the reason of a `conflict`: `booking_cancelled` or
@@ -368,7 +327,7 @@ async def record_no_show(
     caller: BookingsWriter,
     command: OptionallyIdempotentCommand,
     booking_id: PathId,
-    body: AttendanceBody = BookingAttendance(),  # noqa: B008 - frozen
+    body: BookingAttendance = BookingAttendance(),  # noqa: B008 - frozen
 ) -> Answer:
     """Sets `no_show_at`, and clears `checked_in_at`. Seats and money stay as they are: cancelling is another decision.
     A booking that is recorded is answered unchanged; `undo` takes the record back. `details` gives the reason of a

@@ -19,19 +19,13 @@ from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, ServiceDep,
 from booking_server.api.errors import refusals
 from booking_server.api.parameters import PathId
 from booking_server.execution.service import Service
-from booking_server.fastapi_ext.requests import JsonBody, example
-from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged
+from booking_server.fastapi_ext.routes import tagged
 
 router = ApiRouter(prefix="/api/v1/checkouts", tags=["Checkouts"])
 
 CheckoutsWriter = Annotated[Caller, Security(authorize, scopes=[Scope.CHECKOUTS_WRITE])]
 
 _CREATED = 201
-_EXAMPLE = {
-    "departure_id": "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55",
-    "guests": [{"tier_id": "adult", "count": 2}],
-    "customer": {"name": "Ada Lovelace", "email": "ada@example.com"},
-}
 
 
 @router.post(
@@ -51,7 +45,7 @@ async def create_checkout(
     caller: CheckoutsWriter,
     command: IdempotentCommand,
     service: ServiceDep,
-    body: Annotated[CheckoutCreate, JsonBody(), example(_EXAMPLE)],
+    body: CheckoutCreate,
 ) -> Answer:
     """Books seats for a guest who pays by card at once. The booking is `pending` and keeps its seats until
     `payment.expires_at`; Stripe.js confirms the payment with `payment.client_secret` in the guest's browser, and
@@ -128,7 +122,6 @@ async def _make_intent(service: Service, caller: Caller, prepared: Prepared) -> 
     summary="Get a checkout",
     response_model=Checkout,
     response_description="The checkout with its booking as it is now.",
-    responses=NOT_MODIFIED | refusals(NotFound),
 )
 @runs_in(Lane.LOOK_UPS)
 @tagged

@@ -8,7 +8,6 @@ from fastapi import Query, Security
 
 from booking_core import customers
 from booking_core.base.context import Caller
-from booking_core.base.errors import NotFound
 from booking_core.db.engine import Tx
 from booking_core.models.customers import Customer, CustomerCreate
 from booking_core.models.pages import Page
@@ -16,10 +15,8 @@ from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
 from booking_server.api.commands import OptionallyIdempotentCommand
 from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, authorize, runs_in
-from booking_server.api.errors import refusals
 from booking_server.api.parameters import EmailText, ListQuery, PathId
-from booking_server.fastapi_ext.requests import JsonBody, example
-from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged
+from booking_server.fastapi_ext.routes import tagged
 
 router = ApiRouter(prefix="/api/v1/customers", tags=["Customers"])
 
@@ -50,15 +47,11 @@ def list_customers(caller: CustomersReader, tx: ReadTx, query: Annotated[Custome
     summary="Get a customer",
     response_model=Customer,
     response_description="The customer.",
-    responses=NOT_MODIFIED | refusals(NotFound),
 )
 @runs_in(Lane.LOOK_UPS)
 @tagged
 def get_customer(caller: CustomersReader, tx: ReadTx, customer_id: PathId) -> object:
     return customers.get(tx, caller, customer_id)
-
-
-_CREATE_EXAMPLE = {"email": "ada@example.com", "name": "Ada Lovelace", "phone": "+47 900 00 000"}
 
 
 @router.post(
@@ -72,7 +65,7 @@ _CREATE_EXAMPLE = {"email": "ada@example.com", "name": "Ada Lovelace", "phone": 
 async def create_customer(
     caller: CustomersWriter,
     command: OptionallyIdempotentCommand,
-    body: Annotated[CustomerCreate, JsonBody(), example(_CREATE_EXAMPLE)],
+    body: CustomerCreate,
 ) -> Answer:
     """The e-mail address identifies a customer. An existing customer is answered unchanged, with 200; nothing is
     overwritten and no event is published."""

@@ -7,7 +7,7 @@ from fastapi import Query, Security
 
 from booking_core import bookings
 from booking_core.base.context import Caller
-from booking_core.base.errors import Conflict, NotFound, Unprocessable
+from booking_core.base.errors import Conflict, Unprocessable
 from booking_core.catalogue import departures
 from booking_core.models.departures import Departure
 from booking_core.models.manifests import Manifest
@@ -18,7 +18,7 @@ from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, authorize, 
 from booking_server.api.errors import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import Day, PathId, QueryId
 from booking_server.api.routers.bookings import BookingsReader
-from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged
+from booking_server.fastapi_ext.routes import tagged
 
 availability = ApiRouter(prefix="/api/v1/availability", tags=["Availability"])
 
@@ -41,7 +41,7 @@ class AvailabilityQuery(parameters.QueryParameters):
     summary="List departures with their seats",
     response_model=Page[Departure],
     response_description="The departures; `has_more` is always false.",
-    responses=NOT_MODIFIED | refusals(Unprocessable.at("to", WINDOW_TOO_WIDE, "window_too_wide")),
+    responses=refusals(Unprocessable.at("to", WINDOW_TOO_WIDE, "window_too_wide")),
 )
 @runs_in(Lane.LISTS)
 @tagged
@@ -70,7 +70,6 @@ class DepartureQuery(parameters.QueryParameters):
     summary="List the departures of a day",
     response_model=Page[Departure],
     response_description="The departures; `has_more` is always false.",
-    responses=NOT_MODIFIED,
 )
 @runs_in(Lane.LISTS)
 @tagged
@@ -86,7 +85,6 @@ def list_departures(caller: AvailabilityReader, tx: ReadTx, query: Annotated[Dep
     summary="Get a departure",
     response_model=Departure,
     response_description="The departure.",
-    responses=NOT_MODIFIED | refusals(NotFound),
 )
 @runs_in(Lane.LOOK_UPS)
 @tagged
@@ -100,7 +98,7 @@ def get_departure(caller: AvailabilityReader, tx: ReadTx, departure_id: PathId) 
     summary="Get the manifest of a departure",
     response_model=Manifest,
     response_description="The manifest.",
-    responses=refusals(NotFound, Conflict("manifest_too_large", "The departure has more than 1000 bookings.")),
+    responses=refusals(Conflict("manifest_too_large", "The departure has more than 1000 bookings.")),
 )
 @runs_in(Lane.LISTS)
 def get_departure_manifest(caller: BookingsReader, tx: ReadTx, departure_id: PathId) -> object:

@@ -6,15 +6,13 @@ import pydantic
 from fastapi import Depends, Query, Request
 
 from booking_core.base.context import Caller
-from booking_core.base.errors import NotFound
 from booking_core.models.events import Event, ResourceType
 from booking_core.models.pages import EventPage
 from booking_core.records import events
 from booking_server.api.dependencies import ApiRouter, FeedReader, Lane, ReadTx, runs_in
-from booking_server.api.errors import refusals
 from booking_server.api.parameters import Cursor, ListQuery, PathId, QueryId, Text, Timestamp
 from booking_server.fastapi_ext.requests import query_values
-from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged
+from booking_server.fastapi_ext.routes import tagged
 
 router = ApiRouter(prefix="/api/v1/events", tags=["Events"])
 
@@ -80,7 +78,6 @@ def list_events(caller: NamedReader, tx: ReadTx, query: Annotated[EventQuery, Qu
     summary="Get an event",
     response_model=Event,
     response_description="The event.",
-    responses=NOT_MODIFIED | refusals(NotFound),
 )
 @runs_in(Lane.LOOK_UPS)
 @tagged

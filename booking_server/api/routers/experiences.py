@@ -5,15 +5,13 @@ from typing import Annotated
 from fastapi import Query, Security
 
 from booking_core.base.context import Caller
-from booking_core.base.errors import NotFound
 from booking_core.catalogue import experiences
 from booking_core.models.experiences import Experience
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, authorize, runs_in
-from booking_server.api.errors import refusals
 from booking_server.api.parameters import Flag, ListQuery, PathId, Timestamp
-from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged
+from booking_server.fastapi_ext.routes import tagged
 
 router = ApiRouter(prefix="/api/v1/experiences", tags=["Experiences"])
 
@@ -34,7 +32,6 @@ class ExperienceQuery(ListQuery):
     summary="List experiences",
     response_model=Page[Experience],
     response_description="A page of experiences.",
-    responses=NOT_MODIFIED,
 )
 @runs_in(Lane.LISTS)
 @tagged
@@ -49,7 +46,6 @@ def list_experiences(caller: ExperiencesReader, tx: ReadTx, query: Annotated[Exp
     summary="Get an experience",
     response_model=Experience,
     response_description="The experience.",
-    responses=NOT_MODIFIED | refusals(NotFound),
 )
 @runs_in(Lane.LOOK_UPS)
 @tagged

@@ -6,16 +6,14 @@ import pydantic
 from fastapi import Query, Security
 
 from booking_core.base.context import Caller
-from booking_core.base.errors import NotFound
 from booking_core.models.gift_cards import GiftCard, GiftCardStatus, GiftCardTransaction
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_core.payments import gift_cards
 from booking_server.api import parameters
 from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, authorize, runs_in
-from booking_server.api.errors import refusals
 from booking_server.api.parameters import ListQuery, PathId, Text, Timestamp
-from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged
+from booking_server.fastapi_ext.routes import tagged
 
 router = ApiRouter(prefix="/api/v1/gift-cards", tags=["Gift cards"])
 
@@ -56,7 +54,6 @@ def list_gift_cards(caller: GiftCardsReader, tx: ReadTx, query: Annotated[GiftCa
     summary="Get a gift card",
     response_model=GiftCard,
     response_description="The gift card.",
-    responses=NOT_MODIFIED | refusals(NotFound),
 )
 @runs_in(Lane.LOOK_UPS)
 @tagged
@@ -73,7 +70,6 @@ def get_gift_card(
     summary="List the transactions of a gift card",
     response_model=Page[GiftCardTransaction],
     response_description="A page of transactions.",
-    responses=refusals(NotFound),
 )
 @runs_in(Lane.LISTS)
 def list_gift_card_transactions(

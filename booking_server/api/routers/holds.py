@@ -1,7 +1,5 @@
 """`/api/v1/holds`: hold seats of a departure, look at a hold, extend or release it."""
 
-from typing import Annotated
-
 from booking_core.base.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
 from booking_core.bookings import storefront
 from booking_core.models.holds import Hold, HoldCreate, HoldExtend
@@ -11,16 +9,9 @@ from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, runs_in
 from booking_server.api.errors import refusals
 from booking_server.api.parameters import PathId
 from booking_server.api.routers.bookings import BookingsReader, BookingsWriter
-from booking_server.fastapi_ext.requests import JsonBody, example
-from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged
+from booking_server.fastapi_ext.routes import tagged
 
 router = ApiRouter(prefix="/api/v1/holds", tags=["Holds"])
-
-_CREATE_EXAMPLE = {
-    "departure_id": "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55",
-    "guests": [{"tier_id": "adult", "count": 2}],
-    "expires_in_seconds": 600,
-}
 
 
 @router.post(
@@ -39,7 +30,7 @@ _CREATE_EXAMPLE = {
 async def create_hold(
     caller: BookingsWriter,
     command: IdempotentCommand,
-    body: Annotated[HoldCreate, JsonBody(), example(_CREATE_EXAMPLE)],
+    body: HoldCreate,
 ) -> Answer:
     """Keeps seats of a departure from being sold while a guest checks out, for ten minutes by default and half an hour
     at most: a number of `seats`, or those that the party in `guests` needs, with its price. Held seats are missing from
@@ -56,7 +47,6 @@ async def create_hold(
     summary="Get a hold",
     response_model=Hold,
     response_description="The hold.",
-    responses=NOT_MODIFIED | refusals(NotFound),
 )
 @runs_in(Lane.LOOK_UPS)
 @tagged
@@ -70,13 +60,13 @@ def get_hold(caller: BookingsReader, tx: ReadTx, hold_id: PathId) -> object:
     summary="Extend a hold",
     response_model=Hold,
     response_description="The hold with its new end.",
-    responses=refusals(NotFound, Conflict("hold_expired", "The hold has expired.")),
+    responses=refusals(Conflict("hold_expired", "The hold has expired.")),
 )
 async def extend_hold(
     caller: BookingsWriter,
     command: OptionallyIdempotentCommand,
     hold_id: PathId,
-    body: Annotated[HoldExtend, JsonBody(is_optional=True), example({"expires_in_seconds": 900})] = HoldExtend(),  # noqa: B008 - frozen
+    body: HoldExtend = HoldExtend(),  # noqa: B008 - frozen
 ) -> Answer:
     """Lets the hold end later: `expires_in_seconds` from now, but half an hour after its beginning at the latest, and
     never earlier than before. The answer has the new `expires_at`. `details` gives the reason of a `conflict`:
@@ -91,7 +81,7 @@ async def extend_hold(
     status_code=204,
     response_model=None,
     response_description="The seats are available again.",
-    responses=refusals(NotFound, Conflict("hold_booked", "A booking has taken over the hold.")),
+    responses=refusals(Conflict("hold_booked", "A booking has taken over the hold.")),
 )
 async def delete_hold(caller: BookingsWriter, command: PlainCommand, hold_id: PathId) -> Answer:
     """Releases the seats at once. A released or expired hold is answered in the same way, so a retry is always safe. A

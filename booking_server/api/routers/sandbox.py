@@ -6,7 +6,7 @@ from fastapi import Query, Security
 
 from booking_core import sandboxes
 from booking_core.base.context import Caller
-from booking_core.base.errors import Conflict, NotFound, Unprocessable
+from booking_core.base.errors import Conflict, Unprocessable
 from booking_core.bookings import checkouts
 from booking_core.models.pages import Page
 from booking_core.models.sandbox import (
@@ -23,7 +23,6 @@ from booking_server.api.commands import OptionallyIdempotentCommand
 from booking_server.api.dependencies import AnyCaller, ApiRouter, Lane, ReadTx, authorize, runs_in
 from booking_server.api.errors import refusals
 from booking_server.api.parameters import ListQuery, PathId
-from booking_server.fastapi_ext.requests import JsonBody, example
 
 router = ApiRouter(prefix="/api/v1/sandbox", tags=["Sandbox"])
 
@@ -46,9 +45,6 @@ def get_sandbox_clock(caller: AnyCaller, tx: ReadTx) -> object:
     return sandboxes.clock(tx, caller)
 
 
-_ADVANCE_EXAMPLE = {"seconds": 86_400}
-
-
 @router.post(
     "/clock/advance",
     summary="Move the clock of the sandbox ahead",
@@ -62,7 +58,7 @@ _ADVANCE_EXAMPLE = {"seconds": 86_400}
 async def advance_sandbox_clock(
     caller: _Writer,
     command: OptionallyIdempotentCommand,
-    body: Annotated[SandboxClockAdvance, JsonBody(), example(_ADVANCE_EXAMPLE)],
+    body: SandboxClockAdvance,
 ) -> Answer:
     """Moves the clock by `seconds`, or `to` an instant; it never goes back, and is at most 731 days ahead of the real
     time. Work that becomes due is done at the new instant, as after an outage of the service: move the clock in steps
@@ -84,25 +80,18 @@ def list_sandbox_mails(caller: _Writer, tx: ReadTx, query: Annotated[ListQuery, 
     return sandboxes.find_mails(tx, caller, query.page)
 
 
-_CARD_EXAMPLE = {"payment_method": "pm_card_visa"}
-
-
 @router.post(
     "/checkouts/{id}/pay",
     summary="Pay for a checkout of the sandbox by a test card",
     response_model=SandboxPayment,
     response_description="The payment, and the checkout with its booking as it is now.",
-    responses=refusals(_NOT_A_SANDBOX, NotFound),
+    responses=refusals(_NOT_A_SANDBOX),
 )
 async def pay_sandbox_checkout(
     caller: _Shop,
     command: OptionallyIdempotentCommand,
     booking_id: PathId,
-    body: Annotated[
-        SandboxCheckoutPay,
-        JsonBody(is_optional=True),
-        example(_CARD_EXAMPLE),
-    ] = SandboxCheckoutPay(),  # noqa: B008 - frozen
+    body: SandboxCheckoutPay = SandboxCheckoutPay(),  # noqa: B008 - frozen
 ) -> Answer:
     """Pays as a guest does in Stripe's form, with the effects of Stripe's webhook. Nothing is charged, and Stripe is
     not asked. The card decides about the payment, and about the refund of a later cancellation. A payment after the end

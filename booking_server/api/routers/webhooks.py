@@ -28,10 +28,9 @@ from booking_core.records.idempotency import Answer
 from booking_server.api.commands import PlainCommand
 from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, ServiceDep, authorize, runs_in, service_of
 from booking_server.api.errors import refusals
-from booking_server.api.openapi import data
 from booking_server.api.parameters import DeliveryId, ListQuery, PathId, QueryId
 from booking_server.execution.service import Service
-from booking_server.fastapi_ext.requests import JsonBody, example
+from booking_server.fastapi_ext.requests import BodyContext
 
 router = ApiRouter(prefix="/api/v1/webhooks", tags=["Webhooks"])
 
@@ -70,13 +69,6 @@ def list_webhooks(caller: WebhooksManager, tx: ReadTx) -> object:
     return webhooks.find_all(tx, caller)
 
 
-_CREATE_EXAMPLE = {
-    "url": "https://hooks.example.com/booking",
-    "event_types": ["booking.created", "booking.cancelled"],
-    "description": "The calendar",
-}
-
-
 @router.post(
     "",
     summary="Create a webhook endpoint",
@@ -91,7 +83,7 @@ async def create_webhook(
     caller: WebhooksManager,
     command: PlainCommand,
     service: ServiceDep,
-    body: Annotated[WebhookEndpointCreate, JsonBody(context=_schemes), example(_CREATE_EXAMPLE)],
+    body: Annotated[WebhookEndpointCreate, BodyContext(_schemes)],
 ) -> Answer:
     """The secret that signs its deliveries is in this answer and nowhere else. An organization has at most ten
     endpoints. Subscribing to a type also needs the read scope of its resource. The URL is https, its port is 443 or one
@@ -110,7 +102,6 @@ async def create_webhook(
     summary="Get a webhook endpoint",
     response_model=WebhookEndpoint,
     response_description="The endpoint.",
-    responses=refusals(NotFound),
 )
 @runs_in(Lane.LOOK_UPS)
 def get_webhook(caller: WebhooksManager, tx: ReadTx, endpoint_id: PathId) -> object:
@@ -122,14 +113,14 @@ def get_webhook(caller: WebhooksManager, tx: ReadTx, endpoint_id: PathId) -> obj
     summary="Change a webhook endpoint",
     response_model=WebhookEndpoint,
     response_description="The endpoint as it is now.",
-    responses=refusals(NotFound, _ADDRESS_NOT_PUBLIC),
+    responses=refusals(_ADDRESS_NOT_PUBLIC),
 )
 async def change_webhook(
     caller: WebhooksManager,
     command: PlainCommand,
     service: ServiceDep,
     endpoint_id: PathId,
-    body: Annotated[WebhookEndpointChange, JsonBody(context=_schemes), example({"status": "enabled"})],
+    body: Annotated[WebhookEndpointChange, BodyContext(_schemes)],
 ) -> Answer:
     """Fields that are not given are unchanged. With `status` `disabled` nothing more is sent: queued deliveries, and
     deliveries of later events, are `failed` with `endpoint_disabled`. With `enabled`, also after `auto_disabled`,
@@ -150,7 +141,6 @@ async def change_webhook(
     status_code=204,
     response_model=None,
     response_description="It is deleted.",
-    responses=refusals(NotFound),
 )
 async def delete_webhook(caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId) -> Answer:
     """Cannot be undone: its secrets are deleted, its log can no longer be read, queued deliveries are not sent."""
@@ -174,11 +164,7 @@ async def rotate_webhook_secret(
     caller: WebhooksManager,
     command: PlainCommand,
     endpoint_id: PathId,
-    body: Annotated[
-        SecretRotate,
-        JsonBody(is_optional=True),
-        example({"overlap_seconds": 86400}),
-    ] = SecretRotate(),  # noqa: B008 - frozen
+    body: SecretRotate = SecretRotate(),  # noqa: B008 - frozen
 ) -> Answer:
     """Until the overlap ends every delivery has a signature of each live secret, so receivers have time to change over.
     At most two former secrets are live beside the new secret, and `former_secrets` has their ends; a rotation that
@@ -205,7 +191,6 @@ async def _queue(caller: Caller, command: PlainCommand, verb: str, queue: Callab
     status_code=202,
     response_model=Delivery,
     response_description="The delivery, queued.",
-    responses=refusals(NotFound),
 )
 async def test_webhook(caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId) -> Answer:
     """The event types that it subscribes to do not matter. To an enabled endpoint it is a delivery like any other, with
@@ -222,7 +207,6 @@ async def test_webhook(caller: WebhooksManager, command: PlainCommand, endpoint_
     response_model=Recovered,
     response_description="How many deliveries were queued, or would be.",
     responses=refusals(
-        NotFound,
         Conflict("endpoint_not_enabled", "The endpoint is not enabled."),
         Unprocessable.at("until", "The time ends before it begins.", "window_reversed"),
     ),
@@ -231,11 +215,7 @@ async def recover_webhook(
     caller: WebhooksManager,
     command: PlainCommand,
     endpoint_id: PathId,
-    body: Annotated[
-        DeliveryRecover,
-        JsonBody(),
-        example({"since": "2026-11-20T00:00:00+01:00", "statuses": ["dead"]}),
-    ],
+    body: DeliveryRecover,
 ) -> Answer:
     """Queues the failed and dead deliveries of a period, also of events that occurred while the endpoint was disabled.
     Each has six more attempts with the usual waits. Tests are not repeated. It needs the read scope of each type that
@@ -252,7 +232,6 @@ async def recover_webhook(
     response_model=Delivery,
     response_description="The delivery, queued.",
     responses=refusals(
-        NotFound,
         Conflict("endpoint_not_enabled", "The endpoint is not enabled."),
         Unprocessable.at("event_id", "There is no such event, or it is no longer kept.", "unknown_event"),
     ),
@@ -261,7 +240,7 @@ async def redeliver_webhook(
     caller: WebhooksManager,
     command: PlainCommand,
     endpoint_id: PathId,
-    body: Annotated[DeliveryRedeliver, JsonBody(), example({"event_id": data.EVENT_ID})],
+    body: DeliveryRedeliver,
 ) -> Answer:
     """Queues an event that is still in the feed, also if it was delivered before, or is of a type that the endpoint
     does not subscribe to; it needs the read scope of the event's resource. The body and its `id` are the same as
@@ -298,7 +277,6 @@ class DeliveryQuery(ListQuery):
     summary="List the deliveries of a webhook endpoint",
     response_model=Page[Delivery],
     response_description="A page of deliveries.",
-    responses=refusals(NotFound),
 )
 @runs_in(Lane.LISTS)
 def list_deliveries(
@@ -322,7 +300,6 @@ def list_deliveries(
     summary="Get a delivery",
     response_model=Delivery,
     response_description="The delivery.",
-    responses=refusals(NotFound),
 )
 @runs_in(Lane.LOOK_UPS)
 def get_delivery(caller: WebhooksManager, tx: ReadTx, endpoint_id: PathId, delivery_id: DeliveryId) -> object:
@@ -336,7 +313,7 @@ def get_delivery(caller: WebhooksManager, tx: ReadTx, endpoint_id: PathId, deliv
     status_code=202,
     response_model=Delivery,
     response_description="The delivery, queued.",
-    responses=refusals(NotFound, Conflict("delivery_not_dead", webhooks.NOT_DEAD)),
+    responses=refusals(Conflict("delivery_not_dead", webhooks.NOT_DEAD)),
 )
 async def retry_delivery(
     caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId, delivery_id: DeliveryId
