@@ -113,6 +113,15 @@ def authorize_any(scopes: SecurityScopes, caller: Annotated[Caller, Depends(api_
 
 
 AnyCaller = Annotated[Caller, Security(authorize)]
+AvailabilityReader = Annotated[Caller, Security(authorize, scopes=[Scope.AVAILABILITY_READ])]
+BookingsReader = Annotated[Caller, Security(authorize, scopes=[Scope.BOOKINGS_READ])]
+BookingsWriter = Annotated[Caller, Security(authorize, scopes=[Scope.BOOKINGS_WRITE])]
+CheckoutsWriter = Annotated[Caller, Security(authorize, scopes=[Scope.CHECKOUTS_WRITE])]
+CustomersReader = Annotated[Caller, Security(authorize, scopes=[Scope.CUSTOMERS_READ])]
+CustomersWriter = Annotated[Caller, Security(authorize, scopes=[Scope.CUSTOMERS_WRITE])]
+ExperiencesReader = Annotated[Caller, Security(authorize, scopes=[Scope.EXPERIENCES_READ])]
+GiftCardsReader = Annotated[Caller, Security(authorize, scopes=[Scope.GIFT_CARDS_READ])]
+WebhooksManager = Annotated[Caller, Security(authorize, scopes=[Scope.WEBHOOKS_MANAGE])]
 FeedReader = Annotated[Caller, Security(authorize_any, scopes=list(READ_SCOPE.values()))]
 
 

@@ -3,17 +3,25 @@
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Security
+from fastapi import APIRouter, Depends, Path, Query
 from pydantic import PlainValidator
 
 from booking_core.base import tokens
 from booking_core.base.context import Caller
 from booking_core.db.engine import Tx
 from booking_core.models.base import is_id
-from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
-from booking_server.api.dependencies import AnyCaller, Lane, ReadTx, ServiceDep, authorize, runs_in
-from booking_server.api.routers.bookings import BookingsReader, BookingsWriter
+from booking_server.api.dependencies import (
+    AnyCaller,
+    AvailabilityReader,
+    BookingsReader,
+    BookingsWriter,
+    ExperiencesReader,
+    Lane,
+    ReadTx,
+    ServiceDep,
+    runs_in,
+)
 from booking_server.execution.reads import as_answer
 from booking_server.octo import bookings, capabilities, catalogue
 from booking_server.octo.capabilities import Capabilities, OctoRoute
@@ -30,9 +38,6 @@ from booking_server.octo.models import (
 )
 
 router = APIRouter(prefix="/octo", route_class=OctoRoute, include_in_schema=False)
-
-ExperiencesReader = Annotated[Caller, Security(authorize, scopes=[Scope.EXPERIENCES_READ])]
-AvailabilityReader = Annotated[Caller, Security(authorize, scopes=[Scope.AVAILABILITY_READ])]
 
 
 def _uuid(text: str) -> str:

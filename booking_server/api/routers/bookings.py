@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import Query, Security
+from fastapi import Query
 
 from booking_core import bookings
 from booking_core.base.context import Caller
@@ -26,18 +26,14 @@ from booking_core.models.bookings import (
     RefundMode,
 )
 from booking_core.models.pages import Page
-from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
 from booking_server.api.commands import Command, IdempotentCommand, Keyed, OptionallyIdempotentCommand, OrderKey
-from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, authorize, runs_in
+from booking_server.api.dependencies import ApiRouter, BookingsReader, BookingsWriter, Lane, ReadTx, runs_in
 from booking_server.api.errors import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import BookingNumber, Day, EmailText, ListQuery, PathId, QueryId, Text, Timestamp
 from booking_server.fastapi_ext.routes import tagged
 
 router = ApiRouter(prefix="/api/v1/bookings", tags=["Bookings"])
-
-BookingsReader = Annotated[Caller, Security(authorize, scopes=[Scope.BOOKINGS_READ])]
-BookingsWriter = Annotated[Caller, Security(authorize, scopes=[Scope.BOOKINGS_WRITE])]
 
 
 class BookingQuery(ListQuery):

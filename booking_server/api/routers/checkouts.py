@@ -1,9 +1,6 @@
 """`/api/v1/checkouts`: create and get."""
 
-from typing import Annotated
-
 import orjson
-from fastapi import Security
 
 from booking_core.base.context import Caller
 from booking_core.base.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
@@ -11,11 +8,10 @@ from booking_core.bookings import checkouts
 from booking_core.bookings.checkouts import IntentStatus, Prepared
 from booking_core.models.bookings import BookingStatus
 from booking_core.models.checkouts import Checkout, CheckoutCreate
-from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
 from booking_server.adapters.stripe_intents import IntentRefused, IntentRequest
 from booking_server.api.commands import IdempotentCommand
-from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, ServiceDep, authorize, runs_in
+from booking_server.api.dependencies import ApiRouter, CheckoutsWriter, Lane, ReadTx, ServiceDep, runs_in
 from booking_server.api.errors import refusals
 from booking_server.api.parameters import PathId
 from booking_server.execution.service import Service
@@ -23,7 +19,6 @@ from booking_server.fastapi_ext.routes import tagged
 
 router = ApiRouter(prefix="/api/v1/checkouts", tags=["Checkouts"])
 
-CheckoutsWriter = Annotated[Caller, Security(authorize, scopes=[Scope.CHECKOUTS_WRITE])]
 
 _CREATED = 201
 

@@ -4,24 +4,19 @@ from typing import Annotated
 
 import orjson
 import pydantic
-from fastapi import Query, Security
+from fastapi import Query
 
 from booking_core import customers
-from booking_core.base.context import Caller
 from booking_core.db.engine import Tx
 from booking_core.models.customers import Customer, CustomerCreate
 from booking_core.models.pages import Page
-from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
 from booking_server.api.commands import OptionallyIdempotentCommand
-from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, authorize, runs_in
+from booking_server.api.dependencies import ApiRouter, CustomersReader, CustomersWriter, Lane, ReadTx, runs_in
 from booking_server.api.parameters import EmailText, ListQuery, PathId
 from booking_server.fastapi_ext.routes import tagged
 
 router = ApiRouter(prefix="/api/v1/customers", tags=["Customers"])
-
-CustomersReader = Annotated[Caller, Security(authorize, scopes=[Scope.CUSTOMERS_READ])]
-CustomersWriter = Annotated[Caller, Security(authorize, scopes=[Scope.CUSTOMERS_WRITE])]
 
 
 class CustomerQuery(ListQuery):

@@ -3,26 +3,21 @@
 from typing import Annotated
 
 import pydantic
-from fastapi import Query, Security
+from fastapi import Query
 
 from booking_core import bookings
-from booking_core.base.context import Caller
 from booking_core.base.errors import Conflict, Unprocessable
 from booking_core.catalogue import departures
 from booking_core.models.departures import Departure
 from booking_core.models.manifests import Manifest
 from booking_core.models.pages import Page
-from booking_core.models.scopes import Scope
 from booking_server.api import parameters
-from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, authorize, runs_in
+from booking_server.api.dependencies import ApiRouter, AvailabilityReader, BookingsReader, Lane, ReadTx, runs_in
 from booking_server.api.errors import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import Day, PathId, QueryId
-from booking_server.api.routers.bookings import BookingsReader
 from booking_server.fastapi_ext.routes import tagged
 
 availability = ApiRouter(prefix="/api/v1/availability", tags=["Availability"])
-
-AvailabilityReader = Annotated[Caller, Security(authorize, scopes=[Scope.AVAILABILITY_READ])]
 
 
 class AvailabilityQuery(parameters.QueryParameters):

@@ -2,20 +2,16 @@
 
 from typing import Annotated
 
-from fastapi import Query, Security
+from fastapi import Query
 
-from booking_core.base.context import Caller
 from booking_core.catalogue import experiences
 from booking_core.models.experiences import Experience
 from booking_core.models.pages import Page
-from booking_core.models.scopes import Scope
-from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, authorize, runs_in
+from booking_server.api.dependencies import ApiRouter, ExperiencesReader, Lane, ReadTx, runs_in
 from booking_server.api.parameters import Flag, ListQuery, PathId, Timestamp
 from booking_server.fastapi_ext.routes import tagged
 
 router = ApiRouter(prefix="/api/v1/experiences", tags=["Experiences"])
-
-ExperiencesReader = Annotated[Caller, Security(authorize, scopes=[Scope.EXPERIENCES_READ])]
 
 
 class ExperienceQuery(ListQuery):

@@ -3,21 +3,17 @@
 from typing import Annotated
 
 import pydantic
-from fastapi import Query, Security
+from fastapi import Query
 
-from booking_core.base.context import Caller
 from booking_core.models.gift_cards import GiftCard, GiftCardStatus, GiftCardTransaction
 from booking_core.models.pages import Page
-from booking_core.models.scopes import Scope
 from booking_core.payments import gift_cards
 from booking_server.api import parameters
-from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, authorize, runs_in
+from booking_server.api.dependencies import ApiRouter, GiftCardsReader, Lane, ReadTx, runs_in
 from booking_server.api.parameters import ListQuery, PathId, Text, Timestamp
 from booking_server.fastapi_ext.routes import tagged
 
 router = ApiRouter(prefix="/api/v1/gift-cards", tags=["Gift cards"])
-
-GiftCardsReader = Annotated[Caller, Security(authorize, scopes=[Scope.GIFT_CARDS_READ])]
 
 
 class GiftCardQuery(ListQuery):

@@ -5,10 +5,9 @@ from booking_core.bookings import storefront
 from booking_core.models.holds import Hold, HoldCreate, HoldExtend
 from booking_core.records.idempotency import Answer
 from booking_server.api.commands import IdempotentCommand, OptionallyIdempotentCommand, PlainCommand
-from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, runs_in
+from booking_server.api.dependencies import ApiRouter, BookingsReader, BookingsWriter, Lane, ReadTx, runs_in
 from booking_server.api.errors import refusals
 from booking_server.api.parameters import PathId
-from booking_server.api.routers.bookings import BookingsReader, BookingsWriter
 from booking_server.fastapi_ext.routes import tagged
 
 router = ApiRouter(prefix="/api/v1/holds", tags=["Holds"])

@@ -2,10 +2,9 @@
 
 from typing import Annotated
 
-from fastapi import Query, Security
+from fastapi import Query
 
 from booking_core import sandboxes
-from booking_core.base.context import Caller
 from booking_core.base.errors import Conflict, Unprocessable
 from booking_core.bookings import checkouts
 from booking_core.models.pages import Page
@@ -17,17 +16,14 @@ from booking_core.models.sandbox import (
     SandboxMail,
     SandboxPayment,
 )
-from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
 from booking_server.api.commands import OptionallyIdempotentCommand
-from booking_server.api.dependencies import AnyCaller, ApiRouter, Lane, ReadTx, authorize, runs_in
+from booking_server.api.dependencies import AnyCaller, ApiRouter, BookingsWriter, CheckoutsWriter, Lane, ReadTx, runs_in
 from booking_server.api.errors import refusals
 from booking_server.api.parameters import ListQuery, PathId
 
 router = ApiRouter(prefix="/api/v1/sandbox", tags=["Sandbox"])
 
-_Writer = Annotated[Caller, Security(authorize, scopes=[Scope.BOOKINGS_WRITE])]
-_Shop = Annotated[Caller, Security(authorize, scopes=[Scope.CHECKOUTS_WRITE])]
 _NOT_A_SANDBOX = Conflict("not_a_sandbox", "The organization is live.")
 
 
@@ -56,7 +52,7 @@ def get_sandbox_clock(caller: AnyCaller, tx: ReadTx) -> object:
     ),
 )
 async def advance_sandbox_clock(
-    caller: _Writer,
+    caller: BookingsWriter,
     command: OptionallyIdempotentCommand,
     body: SandboxClockAdvance,
 ) -> Answer:
@@ -75,7 +71,7 @@ async def advance_sandbox_clock(
     responses=refusals(_NOT_A_SANDBOX),
 )
 @runs_in(Lane.LISTS)
-def list_sandbox_mails(caller: _Writer, tx: ReadTx, query: Annotated[ListQuery, Query()]) -> object:
+def list_sandbox_mails(caller: BookingsWriter, tx: ReadTx, query: Annotated[ListQuery, Query()]) -> object:
     """Mails to guests and to staff; none is sent. The text has the guest's link, hence the scope `bookings:write`."""
     return sandboxes.find_mails(tx, caller, query.page)
 
@@ -88,7 +84,7 @@ def list_sandbox_mails(caller: _Writer, tx: ReadTx, query: Annotated[ListQuery, 
     responses=refusals(_NOT_A_SANDBOX),
 )
 async def pay_sandbox_checkout(
-    caller: _Shop,
+    caller: CheckoutsWriter,
     command: OptionallyIdempotentCommand,
     booking_id: PathId,
     body: SandboxCheckoutPay = SandboxCheckoutPay(),  # noqa: B008 - frozen

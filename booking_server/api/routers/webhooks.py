@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import Query, Request, Security
+from fastapi import Query, Request
 
 from booking_core import webhooks
 from booking_core.base.context import Caller
@@ -11,7 +11,6 @@ from booking_core.base.errors import Conflict, NotFound, Unprocessable
 from booking_core.db.engine import Tx
 from booking_core.models.events import EventType
 from booking_core.models.pages import Page
-from booking_core.models.scopes import Scope
 from booking_core.models.webhooks import (
     Delivery,
     DeliveryRecover,
@@ -26,7 +25,7 @@ from booking_core.models.webhooks import (
 )
 from booking_core.records.idempotency import Answer
 from booking_server.api.commands import PlainCommand
-from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, ServiceDep, authorize, runs_in, service_of
+from booking_server.api.dependencies import ApiRouter, Lane, ReadTx, ServiceDep, WebhooksManager, runs_in, service_of
 from booking_server.api.errors import refusals
 from booking_server.api.parameters import DeliveryId, ListQuery, PathId, QueryId
 from booking_server.execution.service import Service
@@ -34,7 +33,6 @@ from booking_server.fastapi_ext.requests import BodyContext
 
 router = ApiRouter(prefix="/api/v1/webhooks", tags=["Webhooks"])
 
-WebhooksManager = Annotated[Caller, Security(authorize, scopes=[Scope.WEBHOOKS_MANAGE])]
 
 _ADDRESS_NOT_PUBLIC = Unprocessable.at("url", "Webhooks go to public addresses.", "address_not_public")
 
