@@ -99,8 +99,6 @@ class Command:
         action: str,
         work: Callable[[Tx], Any],
         objects: audit.Objects | None = None,
-        *,
-        status: int = 200,
     ) -> Answer:
         """Run the work as `write` does, with an entry of the audit trail in its transaction if it changes something.
 
@@ -122,7 +120,7 @@ class Command:
                 audit.record(tx, written[0], at=caller.at)
             return result
 
-        answer = await self.write(caller, audited, status=status)
+        answer = await self.write(caller, audited)
         for entry in written:
             entry.log()
         return answer
@@ -132,17 +130,16 @@ class Command:
         caller: Caller,
         work: Callable[[Tx], object],
         finish: Callable[[Answer], Awaitable[Answer]] | None = None,
-        *,
-        status: int = 200,
     ) -> Answer:
         """Run the work in a transaction, or return the answer that is stored for the key.
 
         Args:
-            work: returns the body as a dict for JSON, as JSON bytes or as None; or the answer.
+            work: returns the body as a dict for JSON, as JSON bytes or as None, which is answered with the status that
+                the operation declares; or the answer.
             finish: makes the final answer after the transaction, while the key is still in use, also of each replay.
         """
         once = self.keyed.once(await self.keyed.request.receive_body())
-        organization = caller.organization
+        organization, status = caller.organization, self.keyed.request.scope["route"].status_code or 200
         with self.service.key_in_use(mark_of(self.keyed.request)) if once else nullcontext() as is_refused:
             if is_refused:
                 raise IdempotencyInProgress

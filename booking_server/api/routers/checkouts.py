@@ -55,7 +55,7 @@ async def create_checkout(
 
     # Before the write, or seats would be kept for guests who cannot pay.
     with service.payment_calls.place(caller.organization):
-        return await command.write(caller, lambda tx: checkouts.create(tx, caller, body), finish, status=_CREATED)
+        return await command.write(caller, lambda tx: checkouts.create(tx, caller, body), finish)
 
 
 async def _with_payment(service: Service, caller: Caller, answer: Answer) -> Answer:

@@ -38,7 +38,7 @@ async def create_hold(
     has crashed. `details` gives the reason of a `conflict`: `departure_cancelled`, `departure_closed`,
     `departure_started`, or `hold_limit_reached` with 200 live holds; and of a 422: `unknown_tier` or
     `amount_overflow`."""
-    return await command.write(caller, lambda tx: storefront.create_hold(tx, caller, body), status=201)
+    return await command.write(caller, lambda tx: storefront.create_hold(tx, caller, body))
 
 
 @router.get(
@@ -85,4 +85,4 @@ async def extend_hold(
 async def delete_hold(caller: BookingsWriter, command: PlainCommand, hold_id: PathId) -> Answer:
     """Releases the seats at once. A released or expired hold is answered in the same way, so a retry is always safe. A
     hold that a booking has taken over is a `conflict` with the reason `hold_booked`: cancel the booking."""
-    return await command.write(caller, lambda tx: storefront.delete_hold(tx, caller, hold_id), status=204)
+    return await command.write(caller, lambda tx: storefront.delete_hold(tx, caller, hold_id))

@@ -1,6 +1,5 @@
 """`/api/v1/webhooks`: endpoints, their delivery log, tests, retries and recovery."""
 
-from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import Query, Request
@@ -92,7 +91,7 @@ async def create_webhook(
     def create(tx: Tx) -> object:
         return webhooks.create(tx, caller, body, is_public=lambda _: is_public)
 
-    return await command.write_audited(caller, "webhooks.create", create, status=201)
+    return await command.write_audited(caller, "webhooks.create", create)
 
 
 @router.get(
@@ -146,7 +145,7 @@ async def delete_webhook(caller: WebhooksManager, command: PlainCommand, endpoin
     def delete(tx: Tx) -> None:
         webhooks.delete(tx, caller, endpoint_id)
 
-    return await command.write_audited(caller, "webhooks.delete", delete, {"endpoint": endpoint_id}, status=204)
+    return await command.write_audited(caller, "webhooks.delete", delete, {"endpoint": endpoint_id})
 
 
 @router.post(
@@ -178,11 +177,6 @@ async def rotate_webhook_secret(
 # Sending -------------------------------------------------------------------------------------------------------------
 
 
-async def _queue(caller: Caller, command: PlainCommand, verb: str, queue: Callable[[Tx], object], **ids: str) -> Answer:
-    """Queue deliveries in the transaction of the audit entry, and return their number."""
-    return await command.write_audited(caller, f"webhooks.{verb}", queue, ids, status=202)
-
-
 @router.post(
     "/{id}/test",
     summary="Send a ping to a webhook endpoint",
@@ -193,8 +187,8 @@ async def _queue(caller: Caller, command: PlainCommand, verb: str, queue: Callab
 async def test_webhook(caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId) -> Answer:
     """The event types that it subscribes to do not matter. To an enabled endpoint it is a delivery like any other, with
     its retries, and counts like one. A disabled endpoint gets one attempt, which does not count."""
-    return await _queue(
-        caller, command, "test", lambda tx: webhooks.send_test(tx, caller, endpoint_id), endpoint=endpoint_id
+    return await command.write_audited(
+        caller, "webhooks.test", lambda tx: webhooks.send_test(tx, caller, endpoint_id), {"endpoint": endpoint_id}
     )
 
 
@@ -218,8 +212,11 @@ async def recover_webhook(
     """Queues the failed and dead deliveries of a period, also of events that occurred while the endpoint was disabled.
     Each has six more attempts with the usual waits. Tests are not repeated. It needs the read scope of each type that
     it sends; `event_types` leaves the others out."""
-    return await _queue(
-        caller, command, "recover", lambda tx: webhooks.recover(tx, caller, endpoint_id, body), endpoint=endpoint_id
+    return await command.write_audited(
+        caller,
+        "webhooks.recover",
+        lambda tx: webhooks.recover(tx, caller, endpoint_id, body),
+        {"endpoint": endpoint_id},
     )
 
 
@@ -244,13 +241,9 @@ async def redeliver_webhook(
     does not subscribe to; it needs the read scope of the event's resource. The body and its `id` are the same as
     before, so a receiver that acts on each id once has to forget the id first. A delivery that waits for its next
     attempt is sent now, with six more attempts. A delivery that is due already is not queued again."""
-    return await _queue(
-        caller,
-        command,
-        "redeliver",
-        lambda tx: webhooks.redeliver(tx, caller, endpoint_id, body),
-        endpoint=endpoint_id,
-        event=body.event_id,
+    ids = {"endpoint": endpoint_id, "event": body.event_id}
+    return await command.write_audited(
+        caller, "webhooks.redeliver", lambda tx: webhooks.redeliver(tx, caller, endpoint_id, body), ids
     )
 
 
@@ -318,11 +311,7 @@ async def retry_delivery(
 ) -> Answer:
     """Queues one more attempt. When it fails too, the delivery is dead again. It needs the read scope of the event's
     resource."""
-    return await _queue(
-        caller,
-        command,
-        "retry",
-        lambda tx: webhooks.retry(tx, caller, endpoint_id, delivery_id),
-        endpoint=endpoint_id,
-        delivery=delivery_id,
+    ids = {"endpoint": endpoint_id, "delivery": delivery_id}
+    return await command.write_audited(
+        caller, "webhooks.retry", lambda tx: webhooks.retry(tx, caller, endpoint_id, delivery_id), ids
     )
