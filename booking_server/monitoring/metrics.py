@@ -87,6 +87,8 @@ class Metrics:
             for name, (metric, text) in _SALES.items()
         }
         self._organizations: set[str] = set()
+        self._places = iter(range(COUNTED_ORGANIZATIONS_MAX))
+        """The places for organizations that are counted apart. Each is taken once, whichever threads take them."""
         database.on_tally = self.observe_sale
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
@@ -114,7 +116,7 @@ class Metrics:
 
     def observe_sale(self, name: str, organization: str, amount: int) -> None:
         """Count committed work by one of `_SALES`, in any thread."""
-        if len(self._organizations) < COUNTED_ORGANIZATIONS_MAX:
+        if organization not in self._organizations and next(self._places, None) is not None:
             self._organizations.add(organization)
         label = organization if organization in self._organizations else OTHERS
         self._sales[name].labels(label).inc(amount)

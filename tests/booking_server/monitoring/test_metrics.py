@@ -6,9 +6,11 @@ server below say that the faults have those metrics.
 """
 
 import asyncio
+import itertools
 import json
 import re
 import subprocess
+from collections.abc import Callable
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
@@ -165,6 +167,26 @@ def test_organizations_beyond_the_bound_are_counted_together(database: Database)
         metrics.observe_sale("bookings", slug, 1)
     counts = bookings_by_organization(metrics)
     assert counts == dict.fromkeys(slugs, 1) | {slugs[-1]: 2, OTHERS: 2}
+
+
+class Interrupted(str):
+    """A name during whose look-ups other threads count sales of other organizations."""
+
+    interrupt: Callable[[], None]
+
+    def __hash__(self) -> int:
+        self.interrupt()
+        return super().__hash__()
+
+
+def test_the_organizations_counted_apart_are_bounded_in_several_threads(database: Database) -> None:
+    metrics, others = Metrics(database), itertools.count(1)
+    for number in range(COUNTED_ORGANIZATIONS_MAX - 1):
+        metrics.observe_sale("bookings", f"organization-{number}", 1)
+    slug = Interrupted("fjord-tours")
+    slug.interrupt = lambda: metrics.observe_sale("bookings", f"other-{next(others)}", 1)
+    metrics.observe_sale("bookings", slug, 1)
+    assert len(bookings_by_organization(metrics)) == COUNTED_ORGANIZATIONS_MAX + 1  # with the others together
 
 
 def bookings_by_organization(metrics: Metrics) -> dict[str, float]:
