@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 from booking_core import bookings, payments
 from booking_core.base.clock import SECOND
@@ -106,12 +105,10 @@ REFUNDS_OF_ONE_MAX = 12
 
 
 class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
-    """Sends the refunds of all organizations to a gateway, or refers them to staff when there is none.
-
-    Refunds of sandboxes always go to the test gateway.
+    """Sends the refunds of all organizations to a gateway. Refunds of sandboxes always go to the test gateway.
 
     Args:
-        serves: returns whether the gateway makes the refunds of an organization.
+        serves: returns whether the gateway makes the refunds of an organization; else they are referred to staff.
     """
 
     name = "refunds"
@@ -119,22 +116,18 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
     def __init__(
         self,
         database: Database,
-        gateway: StripeAccounts | None,
+        gateway: StripeAccounts,
         *,
         lease_s: float = LEASE_S,
         first_delay_s: float = payments.FIRST_RETRY_DELAY_S,
         serves: Callable[[Tx, str], bool] = lambda tx, organization_id: True,
     ) -> None:
-        refer = partial(payments.claim, lease_s=lease_s, has_gateway=False)
-
         def claim(tx: Tx, organization_id: str, refund_ids: Sequence[str]) -> Processed[ClaimedRefund]:
             has_gateway = serves(tx, organization_id)
             return payments.claim(tx, organization_id, refund_ids, lease_s=lease_s, has_gateway=has_gateway)
 
-        self.claims: Sweep[ClaimedRefund] = Sweep("send_refunds", database, payments.DUE, claim, is_lease=True)
-        self.referrals: Sweep[ClaimedRefund] = Sweep("refer_refunds", database, payments.DUE, refer)
-        in_use = self.claims if gateway else self.referrals
-        super().__init__(in_use, in_flight_max=REFUNDS_IN_FLIGHT_MAX, of_one_max=REFUNDS_OF_ONE_MAX)
+        self.claims = Sweep("send_refunds", database, payments.DUE, claim, is_lease=True)
+        super().__init__(self.claims, in_flight_max=REFUNDS_IN_FLIGHT_MAX, of_one_max=REFUNDS_OF_ONE_MAX)
         self._database = database
         self._gateway = gateway
         self._sandbox_gateway = SandboxGateway(database)
@@ -169,7 +162,7 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
         """Record results. One whose booking is locked is kept for the next turn while its lease lasts."""
         if not results:
             return
-        failed = await self._claims.settle_each(results, self._record, _row_of_refund)
+        failed = await self.claims.settle_each(results, self._record, _row_of_refund)
         unrecorded = [result for result, _ in failed]
         self.results.update(result.outcome.value for result in results if result not in unrecorded)
         self._unsettled += [
@@ -192,7 +185,6 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
         if not self._is_leased(claimed):
             return RefundResult(claimed, RefundOutcome.UNKNOWN, reason="lease_lost")
         gateway = self._sandbox_gateway if claimed.is_of_sandbox else self._gateway
-        assert gateway is not None, "without a gateway, refunds are referred to staff"
         return gateway.refund(claimed)
 
 

@@ -216,7 +216,6 @@ SWEEPS = {
     "check_payments": Case("payment_intents", "booking_id", f"check_at <= {NOON}", due_checks),
     "erase_guests": Case("erasures", "customer_id", "finished_at IS NULL", unfinished_erasures),
     "expire_guests": Case("customers", "id", "anonymized_at IS NULL", old_customers),
-    "refer_refunds": Case("refunds", "id", "status = 'requested'", due_refunds),
 }
 PURGES = {
     "mails": Case("mails", "id", "true", ended_mails),

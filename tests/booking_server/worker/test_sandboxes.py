@@ -38,7 +38,7 @@ from booking_core.upkeep import backlog, doctor
 from booking_server.adapters.webhook_client import Sent
 from booking_server.worker.jobs.expiry import ExpiryJob
 from booking_server.worker.jobs.mail import MailJob
-from booking_server.worker.jobs.payments import PaymentCheckJob, RefundJob
+from booking_server.worker.jobs.payments import PaymentCheckJob, RefundJob, refund_job
 from booking_server.worker.process import Worker
 
 SENDER = Mailbox("Booking Office", "office@book.example")
@@ -274,7 +274,7 @@ def test_refunds_of_a_sandbox_are_made_where_there_is_no_gateway(sandbox: Sandbo
         booking = organization.shop.check_out(organization.departure)
         organization.shop.pay(booking["id"])
         organization.shop.cancel(booking["id"])
-    asyncio.run(RefundJob(sandbox.world.database, None).run_once())
+    asyncio.run(refund_job(Settings(), sandbox.world.database, sandbox.world.installation).run_once())
     assert sandbox.refund()["status"] == "succeeded"
     assert live.refund()["status"] == "needs_review"
 
