@@ -40,16 +40,10 @@ class ExpiryJob(SweepJob):
     half an hour after a leap (decision 0007).
 
     Args:
-        elapsed_s: the monotonic clock of this process; without it the database's clock is trusted as it is.
+        elapsed_s: the monotonic clock of this process.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        installation: Installation,
-        *,
-        elapsed_s: Callable[[], float] | None = None,
-    ) -> None:
+    def __init__(self, database: Database, installation: Installation, *, elapsed_s: Callable[[], float]) -> None:
         def sweep(name: str, work: DueWork, process: _Process, limit: int = BATCH) -> Sweep[None]:
             as_worker = lambda tx, owner, ids: process(tx, installation, owner, ids)  # noqa: E731
             return Sweep(name, database, work, as_worker, limit=limit)
@@ -87,7 +81,7 @@ class ExpiryJob(SweepJob):
 
     async def _observe_clock(self, now: int) -> None:
         """Compare the database's clock with this process's own, as often as any task may run."""
-        if self._elapsed_s is None or not has_passed(ABANDON_EVERY, self._observed_at, now):
+        if not has_passed(ABANDON_EVERY, self._observed_at, now):
             return
         read_at_s = self._elapsed_s()
         clocks = await asyncio.to_thread(self._database.read, sandboxes.read_clocks)

@@ -32,7 +32,8 @@ def ops(new_world: Callable[..., World]) -> Operations:
 
 
 def make_job(ops: Operations) -> ExpiryJob:
-    return ExpiryJob(ops.world.database, ops.world.installation)
+    world = ops.world
+    return ExpiryJob(world.database, world.installation, elapsed_s=lambda: world.clock() / SECOND)
 
 
 def turn(job: ExpiryJob) -> int:
