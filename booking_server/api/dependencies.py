@@ -127,8 +127,8 @@ FeedReader = Annotated[Caller, Security(authorize_any, scopes=list(READ_SCOPE.va
 
 # The router ----------------------------------------------------------------------------------------------------------
 
-_LANE = "__booking_lane__"
-"""The attribute of a path operation with its lane."""
+_LANE, _HAS_ETAG = "__booking_lane__", "__booking_has_etag__"
+"""The attributes of a path operation that `runs_in` sets."""
 
 
 class Lane(Enum):
@@ -146,11 +146,16 @@ class Lane(Enum):
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
-def runs_in(lane: Lane) -> Callable[[FunctionT], FunctionT]:
-    """Declare the lane of a `def` operation."""
+def runs_in(lane: Lane, *, has_etag: bool = False) -> Callable[[FunctionT], FunctionT]:
+    """Declare the lane of a `def` operation.
+
+    Args:
+        has_etag: the response of the read has an ETag, and answers `If-None-Match`.
+    """
 
     def declare(function: FunctionT) -> FunctionT:
         setattr(function, _LANE, lane)
+        setattr(function, _HAS_ETAG, has_etag)
         return function
 
     return declare
@@ -178,7 +183,7 @@ class ReadOperation(PathOperation):
     def __init__(self, declaration: Declaration) -> None:
         super().__init__(declaration)
         self._is_list = lane_of(declaration.call) is Lane.LISTS
-        self._is_tagged = routes.is_tagged(declaration.call)
+        self._has_etag = getattr(declaration.call, _HAS_ETAG)
 
     async def run(self, request: ApiRequest, body: Any) -> Answer:
         def run(tx: Tx, caller: Caller) -> Any:
@@ -191,7 +196,7 @@ class ReadOperation(PathOperation):
         return await reads.read(lambda tx: self._tagged(request, operate({get_read_tx: tx})))
 
     def _tagged(self, request: Request, result: Any) -> Any:
-        return routes.tagged_answer(result, request.scope["headers"]) if self._is_tagged else result
+        return routes.tagged_answer(result, request.scope["headers"]) if self._has_etag else result
 
 
 class CreateOperation(PathOperation):
@@ -247,6 +252,6 @@ class ApiRouter(APIRouter):
         )
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        if routes.is_tagged(endpoint):
+        if getattr(endpoint, _HAS_ETAG, False):
             options["responses"] = routes.NOT_MODIFIED | (options["responses"] or {})
         super().add_api_route(path, endpoint, **options)

@@ -4,7 +4,7 @@ import hashlib
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import orjson
 from fastapi import Request, Response
@@ -179,13 +179,10 @@ def methods_of(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:
 # A tag is a hash of the body: no column changes with everything that a body shows, such as held seats or the guest's
 # link. So a 304 costs the statements of its 200, and neither the transfer nor the parsing of the body (decisions/0028).
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _IF_NONE_MATCH = b"if-none-match"
 _TAG_DIGITS = 32
-_MARK = "_is_tagged"
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "The client has this body: `If-None-Match`."}}
-"""The declaration in `responses=` of an operation that is `tagged`, which its router adds."""
+"""The declaration in `responses=` of an operation whose answer has an ETag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,17 +190,6 @@ class TaggedAnswer(Answer):
     """An answer with its entity tag."""
 
     etag: str = ""
-
-
-def tagged(operation: F) -> F:
-    """Decorate a path operation that reads: its response has an ETag, and answers `If-None-Match`."""
-    setattr(operation, _MARK, True)
-    return operation
-
-
-def is_tagged(operation: object) -> bool:
-    """Return whether the path operation is decorated with `tagged`."""
-    return getattr(operation, _MARK, False) is True
 
 
 def tagged_answer(result: object, headers: Iterable[tuple[bytes, bytes]]) -> TaggedAnswer:

@@ -31,7 +31,6 @@ from booking_server.api.commands import Command, IdempotentCommand, Keyed, Optio
 from booking_server.api.dependencies import ApiRouter, BookingsReader, BookingsWriter, Lane, ReadTx, runs_in
 from booking_server.api.errors import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import BookingNumber, Day, EmailText, ListQuery, PathId, QueryId, Text, Timestamp
-from booking_server.fastapi_ext.routes import tagged
 
 router = ApiRouter(prefix="/api/v1/bookings", tags=["Bookings"])
 
@@ -95,8 +94,7 @@ def list_bookings(caller: BookingsReader, tx: ReadTx, query: Annotated[BookingQu
     response_model=Booking,
     response_description="The booking.",
 )
-@runs_in(Lane.LOOK_UPS)
-@tagged
+@runs_in(Lane.LOOK_UPS, has_etag=True)
 def get_booking(caller: BookingsReader, tx: ReadTx, booking_id: PathId) -> object:
     return bookings.get(tx, caller, booking_id)
 

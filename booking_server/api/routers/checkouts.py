@@ -15,7 +15,6 @@ from booking_server.api.dependencies import ApiRouter, CheckoutsWriter, Lane, Re
 from booking_server.api.errors import refusals
 from booking_server.api.parameters import PathId
 from booking_server.execution.service import Service
-from booking_server.fastapi_ext.routes import tagged
 
 router = ApiRouter(prefix="/api/v1/checkouts", tags=["Checkouts"])
 
@@ -118,8 +117,7 @@ async def _make_intent(service: Service, caller: Caller, prepared: Prepared) -> 
     response_model=Checkout,
     response_description="The checkout with its booking as it is now.",
 )
-@runs_in(Lane.LOOK_UPS)
-@tagged
+@runs_in(Lane.LOOK_UPS, has_etag=True)
 def get_checkout(caller: CheckoutsWriter, tx: ReadTx, booking_id: PathId) -> object:
     """Returns the checkout by the id of its booking. `payment.client_secret` is null when the guest can no longer pay:
     the booking is paid (`booking.payment.status`) or cancelled. Bookings that were not made by a checkout are not

@@ -14,7 +14,6 @@ from booking_core.records.idempotency import Answer
 from booking_server.api.commands import OptionallyIdempotentCommand
 from booking_server.api.dependencies import ApiRouter, CustomersReader, CustomersWriter, Lane, ReadTx, runs_in
 from booking_server.api.parameters import EmailText, ListQuery, PathId
-from booking_server.fastapi_ext.routes import tagged
 
 router = ApiRouter(prefix="/api/v1/customers", tags=["Customers"])
 
@@ -43,8 +42,7 @@ def list_customers(caller: CustomersReader, tx: ReadTx, query: Annotated[Custome
     response_model=Customer,
     response_description="The customer.",
 )
-@runs_in(Lane.LOOK_UPS)
-@tagged
+@runs_in(Lane.LOOK_UPS, has_etag=True)
 def get_customer(caller: CustomersReader, tx: ReadTx, customer_id: PathId) -> object:
     return customers.get(tx, caller, customer_id)
 

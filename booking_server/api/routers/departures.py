@@ -15,7 +15,6 @@ from booking_server.api import parameters
 from booking_server.api.dependencies import ApiRouter, AvailabilityReader, BookingsReader, Lane, ReadTx, runs_in
 from booking_server.api.errors import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import Day, PathId, QueryId
-from booking_server.fastapi_ext.routes import tagged
 
 availability = ApiRouter(prefix="/api/v1/availability", tags=["Availability"])
 
@@ -38,8 +37,7 @@ class AvailabilityQuery(parameters.QueryParameters):
     response_description="The departures; `has_more` is always false.",
     responses=refusals(Unprocessable.at("to", WINDOW_TOO_WIDE, "window_too_wide")),
 )
-@runs_in(Lane.LISTS)
-@tagged
+@runs_in(Lane.LISTS, has_etag=True)
 def list_availability(caller: AvailabilityReader, tx: ReadTx, query: Annotated[AvailabilityQuery, Query()]) -> object:
     """Every departure of the window on one page, by start: days are the organization's, both ends included, at most
     92 days apart. The storefront shows the same seats. Unpublished experiences are included."""
@@ -66,8 +64,7 @@ class DepartureQuery(parameters.QueryParameters):
     response_model=Page[Departure],
     response_description="The departures; `has_more` is always false.",
 )
-@runs_in(Lane.LISTS)
-@tagged
+@runs_in(Lane.LISTS, has_etag=True)
 def list_departures(caller: AvailabilityReader, tx: ReadTx, query: Annotated[DepartureQuery, Query()]) -> object:
     """Lists all departures that start on the day on one page, by start, with their seats now; cancelled ones too."""
     return departures.find_available(
@@ -81,8 +78,7 @@ def list_departures(caller: AvailabilityReader, tx: ReadTx, query: Annotated[Dep
     response_model=Departure,
     response_description="The departure.",
 )
-@runs_in(Lane.LOOK_UPS)
-@tagged
+@runs_in(Lane.LOOK_UPS, has_etag=True)
 def get_departure(caller: AvailabilityReader, tx: ReadTx, departure_id: PathId) -> object:
     """Returns the departure as availability shows it, with its current seats."""
     return departures.get(tx, caller, departure_id)

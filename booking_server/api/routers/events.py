@@ -12,7 +12,6 @@ from booking_core.records import events
 from booking_server.api.dependencies import ApiRouter, FeedReader, Lane, ReadTx, runs_in
 from booking_server.api.parameters import Cursor, ListQuery, PathId, QueryId, Text, Timestamp
 from booking_server.fastapi_ext.requests import query_values
-from booking_server.fastapi_ext.routes import tagged
 
 router = ApiRouter(prefix="/api/v1/events", tags=["Events"])
 
@@ -79,8 +78,7 @@ def list_events(caller: NamedReader, tx: ReadTx, query: Annotated[EventQuery, Qu
     response_model=Event,
     response_description="The event.",
 )
-@runs_in(Lane.LOOK_UPS)
-@tagged
+@runs_in(Lane.LOOK_UPS, has_etag=True)
 def get_event(caller: FeedReader, tx: ReadTx, event_id: PathId) -> object:
     """By the id in the `Svc-Event-Id` header of a delivery. Needs the read scope of the event's resource."""
     return events.get(tx, caller, event_id)

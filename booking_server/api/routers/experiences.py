@@ -9,7 +9,6 @@ from booking_core.models.experiences import Experience
 from booking_core.models.pages import Page
 from booking_server.api.dependencies import ApiRouter, ExperiencesReader, Lane, ReadTx, runs_in
 from booking_server.api.parameters import Flag, ListQuery, PathId, Timestamp
-from booking_server.fastapi_ext.routes import tagged
 
 router = ApiRouter(prefix="/api/v1/experiences", tags=["Experiences"])
 
@@ -29,8 +28,7 @@ class ExperienceQuery(ListQuery):
     response_model=Page[Experience],
     response_description="A page of experiences.",
 )
-@runs_in(Lane.LISTS)
-@tagged
+@runs_in(Lane.LISTS, has_etag=True)
 def list_experiences(caller: ExperiencesReader, tx: ReadTx, query: Annotated[ExperienceQuery, Query()]) -> object:
     """Unpublished experiences are listed too, unless `published` says otherwise."""
     since = query.instant("updated_since", caller)
@@ -43,7 +41,6 @@ def list_experiences(caller: ExperiencesReader, tx: ReadTx, query: Annotated[Exp
     response_model=Experience,
     response_description="The experience.",
 )
-@runs_in(Lane.LOOK_UPS)
-@tagged
+@runs_in(Lane.LOOK_UPS, has_etag=True)
 def get_experience(caller: ExperiencesReader, tx: ReadTx, experience_id: PathId) -> object:
     return experiences.get(tx, caller, experience_id)

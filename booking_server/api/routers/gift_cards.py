@@ -11,7 +11,6 @@ from booking_core.payments import gift_cards
 from booking_server.api import parameters
 from booking_server.api.dependencies import ApiRouter, GiftCardsReader, Lane, ReadTx, runs_in
 from booking_server.api.parameters import ListQuery, PathId, Text, Timestamp
-from booking_server.fastapi_ext.routes import tagged
 
 router = ApiRouter(prefix="/api/v1/gift-cards", tags=["Gift cards"])
 
@@ -51,8 +50,7 @@ def list_gift_cards(caller: GiftCardsReader, tx: ReadTx, query: Annotated[GiftCa
     response_model=GiftCard,
     response_description="The gift card.",
 )
-@runs_in(Lane.LOOK_UPS)
-@tagged
+@runs_in(Lane.LOOK_UPS, has_etag=True)
 def get_gift_card(
     caller: GiftCardsReader, tx: ReadTx, gift_card_id: PathId, query: Annotated[IncludeQuery, Query()]
 ) -> object:

@@ -8,7 +8,6 @@ from booking_server.api.commands import IdempotentCommand, OptionallyIdempotentC
 from booking_server.api.dependencies import ApiRouter, BookingsReader, BookingsWriter, Lane, ReadTx, runs_in
 from booking_server.api.errors import refusals
 from booking_server.api.parameters import PathId
-from booking_server.fastapi_ext.routes import tagged
 
 router = ApiRouter(prefix="/api/v1/holds", tags=["Holds"])
 
@@ -47,8 +46,7 @@ async def create_hold(
     response_model=Hold,
     response_description="The hold.",
 )
-@runs_in(Lane.LOOK_UPS)
-@tagged
+@runs_in(Lane.LOOK_UPS, has_etag=True)
 def get_hold(caller: BookingsReader, tx: ReadTx, hold_id: PathId) -> object:
     """Returns the hold with its present status. A hold is kept for 30 days after it ended."""
     return storefront.get_hold(tx, caller, hold_id)
