@@ -1,12 +1,10 @@
 """`/api/v1/bookings`: list, get, quote, create, cancel, move, change of party or guest, check-in and no-show."""
 
-from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import Query
 
 from booking_core import bookings
-from booking_core.base.context import Caller
 from booking_core.base.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
 from booking_core.bookings import CreateRequest, Party
 from booking_core.db.engine import Tx
@@ -27,7 +25,7 @@ from booking_core.models.bookings import (
 )
 from booking_core.models.pages import Page
 from booking_core.records.idempotency import Answer
-from booking_server.api.commands import Command, IdempotentCommand, Keyed, OptionallyIdempotentCommand, OrderKey
+from booking_server.api.commands import IdempotentCommand, Keyed, OptionallyIdempotentCommand, OrderKey
 from booking_server.api.dependencies import ApiRouter, BookingsReader, BookingsWriter, Lane, ReadTx, runs_in
 from booking_server.api.errors import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import BookingNumber, Day, EmailText, ListQuery, PathId, QueryId, Text, Timestamp
@@ -283,14 +281,6 @@ async def change_guest(
 _NOT_CONFIRMED = refusals(Conflict("booking_cancelled", "The booking is cancelled."))
 
 
-async def _attend(
-    verb: Callable[..., bytes], caller: Caller, command: Command, booking_id: str, body: BookingAttendance
-) -> Answer:
-    """Run one of the two functions that record the attendance of a booking."""
-    undo = body.undo is True
-    return await command.write(caller, lambda tx: verb(tx, caller, booking_id, undo=undo))
-
-
 @router.post(
     "/{id}/check-in",
     summary="Check in the guests of a booking",
@@ -307,7 +297,8 @@ async def check_in_booking(
     """Sets `checked_in_at`, and clears `no_show_at`. A booking that is checked in is answered unchanged, so a retry is
     always safe; `undo` takes the check-in back. `details` gives the reason of a `conflict`: `booking_cancelled` or
     `booking_pending`. A move to another departure clears both."""
-    return await _attend(bookings.check_in, caller, command, booking_id, body)
+    undo = body.undo is True
+    return await command.write(caller, lambda tx: bookings.check_in(tx, caller, booking_id, undo=undo))
 
 
 @router.post(
@@ -326,4 +317,5 @@ async def record_no_show(
     """Sets `no_show_at`, and clears `checked_in_at`. Seats and money stay as they are: cancelling is another decision.
     A booking that is recorded is answered unchanged; `undo` takes the record back. `details` gives the reason of a
     `conflict`: `booking_cancelled` or `booking_pending`."""
-    return await _attend(bookings.record_no_show, caller, command, booking_id, body)
+    undo = body.undo is True
+    return await command.write(caller, lambda tx: bookings.record_no_show(tx, caller, booking_id, undo=undo))
