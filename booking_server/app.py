@@ -24,7 +24,7 @@ from booking_core.payments import stripe_accounts
 from booking_core.upkeep import secret_keys
 from booking_server import interpreter, refusals
 from booking_server.api.middleware import STATE, RequestContextMiddleware
-from booking_server.api.openapi import data, document
+from booking_server.api.openapi import document
 from booking_server.api.routers import ROUTERS
 from booking_server.execution.authenticator import FLUSH_S
 from booking_server.execution.rate_limit import Limiter
@@ -122,19 +122,17 @@ def describe(
         routes=[RouteTable(routes), *routes],
         title="Booking Service",
         version=API_VERSION,
-        description=data.description(),
         license_info={"name": "MIT", "identifier": "MIT"},
         servers=[{"url": "/", "description": "The service that served this description."}],
-        openapi_tags=[{"name": name, "description": text} for name, text in data.examples()["tags"].items()],
         # `booking_server.api.openapi.document` serves the document, counted against the client's address.
         openapi_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
+        exception_handlers=refusals.HANDLERS,
         # It would write paths and queries into spans, and see a request only until a thread takes it over (decision
         # 0026).
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    refusals.add_handlers(app)
     if admission is not None:
         app.add_middleware(AdmissionMiddleware, admission=admission)
     app.add_middleware(RequestContextMiddleware, observer=observer)

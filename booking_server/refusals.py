@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Request, Response
 from fastapi.exception_handlers import http_exception_handler
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -42,14 +42,6 @@ def respond_to(request: Request, error: BookingError) -> Response:
 
 
 # Exception handlers --------------------------------------------------------------------------------------------------
-
-
-def add_handlers(app: FastAPI) -> None:
-    """Add the handlers that turn every exception into the error body of the contract."""
-    app.add_exception_handler(BookingError, _refused)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _unrouted)
-    app.add_exception_handler(Exception, _failed)
 
 
 async def _refused(request: Request, error: Any) -> Response:
@@ -110,3 +102,12 @@ async def _failed(request: Request, _: Any) -> Response:
     # Starlette sends this response from outside the middleware that adds them to all others.
     response.raw_headers.extend(context_headers(request.scope))
     return response
+
+
+HANDLERS: dict[int | type[Exception], Any] = {
+    BookingError: _refused,
+    RequestValidationError: _invalid,
+    HTTPException: _unrouted,
+    Exception: _failed,
+}
+"""The handlers that turn every exception into the error body of the contract."""

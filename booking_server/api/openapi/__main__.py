@@ -8,4 +8,4 @@ from booking_server.app import describe
 
 if __name__ == "__main__":
     is_changelog = sys.argv[1:] == ["changelog"]
-    sys.stdout.buffer.write(data.CHANGELOG_PAGE.encode() if is_changelog else rendered(describe().openapi()))
+    sys.stdout.buffer.write(data.changelog_page().encode() if is_changelog else rendered(describe().openapi()))

@@ -10,34 +10,29 @@ from booking_core.models.limits import API_VERSION
 
 _FOLDER = Path(__file__).parent
 
-CHANGES: list[dict[str, Any]] = json.loads((_FOLDER / "changelog.json").read_text(encoding="utf-8"))
-"""The oldest first; `changelog.json` has them. It is the description's `x-changelog`."""
-
-
-def changelog_table() -> str:
-    """Return the changelog as a Markdown table."""
-    rows = [f"| {change['date']} | {change['version']} | {change['change']} |" for change in CHANGES]
-    return "\n".join(["| Date | Version | Change |", "|---|---|---|", *rows])
-
-
-CHANGELOG_PAGE = f"""\
-# Changelog of the API
-
-The version of the resource shapes is a date. It is `info.version` of `GET /api/v1/openapi.json` and `api_version` in
-every event. Additions do not change it; a breaking change does, and is announced here at least 30 days before it
-happens, while the API is in beta. `info.x-changelog` of the description holds the same for programs.
-
-{changelog_table()}
-
-What changed in the software is in [CHANGELOG.md](../CHANGELOG.md).
-"""
-
 
 @cache
+def changes() -> list[dict[str, Any]]:
+    """Return the changes, the oldest first: the description's `x-changelog`."""
+    entries: list[dict[str, Any]] = json.loads((_FOLDER / "changelog.json").read_text(encoding="utf-8"))
+    return entries
+
+
+def changelog_page() -> str:
+    """Return the page of the documentation with the changes."""
+    return _filled("changelog.md")
+
+
+def _filled(name: str) -> str:
+    """Return a template with its values. The changelog is a Markdown table."""
+    rows = [f"| {change['date']} | {change['version']} | {change['change']} |" for change in changes()]
+    table = "\n".join(["| Date | Version | Change |", "|---|---|---|", *rows])
+    return Template((_FOLDER / name).read_text(encoding="utf-8")).substitute(api_version=API_VERSION, changelog=table)
+
+
 def description() -> str:
     """Return the description of the API, in Markdown."""
-    text = (_FOLDER / "description.md").read_text()
-    return Template(text).substitute(api_version=API_VERSION, changelog=changelog_table())
+    return _filled("description.md")
 
 
 @cache

@@ -47,9 +47,9 @@ def generator(app: FastAPI) -> Callable[[], JsonObject]:
                 described = utils.get_openapi(
                     title=app.title,
                     version=app.version,
-                    description=app.description,
+                    description=data.description(),
                     license_info=app.license_info,
-                    tags=app.openapi_tags,
+                    tags=[{"name": name, "description": text} for name, text in data.examples()["tags"].items()],
                     servers=app.servers,
                     routes=app.routes,
                     webhooks=[*webhooks.router().routes, *app.webhooks.routes],
@@ -77,7 +77,7 @@ def rendered(document: JsonObject) -> bytes:
 def complete(document: JsonObject) -> JsonObject:
     """Return the document with the facts that hold for all operations of the API; other operations stay unchanged."""
     document = _with_page_names(document)
-    document["info"]["x-changelog"] = data.CHANGES
+    document["info"]["x-changelog"] = data.changes()
     document["security"] = [{"bearer": []}]
     components = document["components"]
     components |= {kind: dict(data.components()[kind]) for kind in ("parameters", "headers")}
