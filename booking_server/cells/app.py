@@ -26,8 +26,8 @@ from booking_server.execution.rate_limit import Limiter, open_limiter
 from booking_server.guest_pages import GUEST_PAGES
 from booking_server.monitoring.app import create_monitoring_app, listen, serving
 from booking_server.monitoring.exposition import processes_folder
+from booking_server.refusals import refusing
 from booking_server.request_state import path_of
-from booking_server.transport.refusals import refusing
 from booking_server.worker.process import stop_on_signal, working
 
 _RETRY_AFTER_S = 2

@@ -21,8 +21,8 @@ from booking_core.base.errors import BookingError, HeadersTooLarge, Malformed
 from booking_core.models.limits import REQUEST_FIELDS_MAX, REQUEST_HEAD_BYTES_MAX
 from booking_core.models.reasons import ErrorReason
 from booking_server.execution.authenticator import unmapped
+from booking_server.refusals import refused
 from booking_server.request_state import state_of
-from booking_server.transport.refusals import refused
 
 log = logging.getLogger("booking.http")
 
