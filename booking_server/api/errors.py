@@ -91,6 +91,13 @@ _EXAMPLES: Mapping[type[BookingError], BookingError] = {
     errors.MethodNotAllowed: errors.MethodNotAllowed(["GET"]),
 }
 
+SALE_REFUSALS: tuple[DeclaredRefusal, ...] = (
+    errors.NotFound,
+    errors.InsufficientCapacity(1),
+    errors.Unprocessable.at("guests.0.tier_id", "The experience has no such price tier.", "unknown_tier"),
+)
+"""Refusals of each request that takes seats for a party."""
+
 
 def refusals(*declared: DeclaredRefusal) -> dict[int | str, JsonObject]:
     """Return FastAPI's `responses` of these refusals: by status an example of each code, the first one of a code."""

@@ -27,7 +27,7 @@ from booking_core.models.pages import Page
 from booking_core.records.idempotency import Answer
 from booking_server.api.commands import IdempotentCommand, Keyed, OptionallyIdempotentCommand, OrderKey
 from booking_server.api.dependencies import ApiRouter, BookingsReader, BookingsWriter, Lane, ReadTx, runs_in
-from booking_server.api.errors import WINDOW_TOO_WIDE, refusals
+from booking_server.api.errors import SALE_REFUSALS, WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import BookingNumber, Day, EmailText, ListQuery, PathId, QueryId, Text, Timestamp
 
 router = ApiRouter(prefix="/api/v1/bookings", tags=["Bookings"])
@@ -103,19 +103,10 @@ def get_booking(caller: BookingsReader, tx: ReadTx, booking_id: PathId) -> objec
     status_code=201,
     response_model=Booking,
     response_description="The booking, confirmed.",
-    responses=refusals(
-        NotFound,
-        Conflict("departure_started", "The departure has started."),
-        InsufficientCapacity(1),
-        Unprocessable.at("guests.0.tier_id", "The experience has no such price tier.", "unknown_tier"),
-    ),
+    responses=refusals(Conflict("departure_started", "The departure has started."), *SALE_REFUSALS),
 )
 @runs_in(Lane.BOOKINGS)
-def create_booking(
-    caller: BookingsWriter,
-    keyed: Keyed,
-    body: BookingCreate,
-) -> CreateRequest:
+def create_booking(caller: BookingsWriter, keyed: Keyed, body: BookingCreate) -> CreateRequest:
     """Books seats of one departure, confirmed at once. The body carries counts, never amounts: prices come from the
     experience's tiers (an experience without tiers sells `standard`, at the departure's price). A retry with the same
     key and body gets the first answer again, even after a crash. `details` gives the reason of a `conflict`
@@ -141,12 +132,7 @@ def create_booking(
     responses=refusals(NotFound),
 )
 @runs_in(Lane.LISTS)
-def quote_booking(
-    caller: BookingsWriter,
-    tx: ReadTx,
-    key: OrderKey,
-    body: BookingQuoteRequest,
-) -> object:
+def quote_booking(caller: BookingsWriter, tx: ReadTx, key: OrderKey, body: BookingQuoteRequest) -> object:
     """Returns the price, the needed seats and the available seats of `POST /bookings` with the same body, and in
     `refusals` each reason to refuse it, with the code and reason of its error. The guest and the payment may be
     omitted. Nothing is held or written, so the booking may be refused a moment later: hold the seats first. With the
@@ -224,9 +210,7 @@ def _party(body: BookingPartyChange) -> Party:
     response_model=BookingChange,
     response_description="The booking with its new party.",
     responses=refusals(
-        Conflict("booking_checked_in", "The guests are checked in: take the check-in back first."),
-        InsufficientCapacity(1),
-        Unprocessable.at("guests.0.tier_id", "The experience has no such price tier.", "unknown_tier"),
+        Conflict("booking_checked_in", "The guests are checked in: take the check-in back first."), *SALE_REFUSALS
     ),
 )
 async def change_party(
@@ -264,10 +248,7 @@ def preview_party(caller: BookingsWriter, tx: ReadTx, booking_id: PathId, body: 
     responses=refusals(Conflict("booking_cancelled", "The booking is cancelled.")),
 )
 async def change_guest(
-    caller: BookingsWriter,
-    command: IdempotentCommand,
-    booking_id: PathId,
-    body: BookingGuestChange,
+    caller: BookingsWriter, command: IdempotentCommand, booking_id: PathId, body: BookingGuestChange
 ) -> Answer:
     """Changes the fields that are sent, at least one of `name`, `email`, `phone` and `note`, and leaves the customer's
     record and the booking's customer as they are. A new `email` ends the guest's link of before: the booking has

@@ -3,7 +3,7 @@
 import orjson
 
 from booking_core.base.context import Caller
-from booking_core.base.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
+from booking_core.base.errors import Conflict
 from booking_core.bookings import checkouts
 from booking_core.bookings.checkouts import IntentStatus, Prepared
 from booking_core.models.bookings import BookingStatus
@@ -12,7 +12,7 @@ from booking_core.records.idempotency import Answer
 from booking_server.adapters.stripe_intents import IntentRefused, IntentRequest
 from booking_server.api.commands import IdempotentCommand
 from booking_server.api.dependencies import ApiRouter, CheckoutsWriter, Lane, ReadTx, ServiceDep, runs_in
-from booking_server.api.errors import refusals
+from booking_server.api.errors import SALE_REFUSALS, refusals
 from booking_server.api.parameters import PathId
 from booking_server.execution.service import Service
 
@@ -29,17 +29,11 @@ _CREATED = 201
     response_model=Checkout,
     response_description="The checkout with its pending booking and its payment.",
     responses=refusals(
-        NotFound,
-        Conflict("card_payments_not_configured", "The organization takes no card payments."),
-        InsufficientCapacity(1),
-        Unprocessable.at("guests.0.tier_id", "The experience has no such price tier.", "unknown_tier"),
+        Conflict("card_payments_not_configured", "The organization takes no card payments."), *SALE_REFUSALS
     ),
 )
 async def create_checkout(
-    caller: CheckoutsWriter,
-    command: IdempotentCommand,
-    service: ServiceDep,
-    body: CheckoutCreate,
+    caller: CheckoutsWriter, command: IdempotentCommand, service: ServiceDep, body: CheckoutCreate
 ) -> Answer:
     """Books seats for a guest who pays by card at once. The booking is `pending` and keeps its seats until
     `payment.expires_at`; Stripe.js confirms the payment with `payment.client_secret` in the guest's browser, and

@@ -56,9 +56,7 @@ def get_customer(caller: CustomersReader, tx: ReadTx, customer_id: PathId) -> ob
     responses={200: {"model": Customer, "description": "The customer that has this address."}},
 )
 async def create_customer(
-    caller: CustomersWriter,
-    command: OptionallyIdempotentCommand,
-    body: CustomerCreate,
+    caller: CustomersWriter, command: OptionallyIdempotentCommand, body: CustomerCreate
 ) -> Answer:
     """The e-mail address identifies a customer. An existing customer is answered unchanged, with 200; nothing is
     overwritten and no event is published."""

@@ -1,12 +1,12 @@
 """`/api/v1/holds`: hold seats of a departure, look at a hold, extend or release it."""
 
-from booking_core.base.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
+from booking_core.base.errors import Conflict
 from booking_core.bookings import storefront
 from booking_core.models.holds import Hold, HoldCreate, HoldExtend
 from booking_core.records.idempotency import Answer
 from booking_server.api.commands import IdempotentCommand, OptionallyIdempotentCommand, PlainCommand
 from booking_server.api.dependencies import ApiRouter, BookingsReader, BookingsWriter, Lane, ReadTx, runs_in
-from booking_server.api.errors import refusals
+from booking_server.api.errors import SALE_REFUSALS, refusals
 from booking_server.api.parameters import PathId
 
 router = ApiRouter(prefix="/api/v1/holds", tags=["Holds"])
@@ -19,17 +19,10 @@ router = ApiRouter(prefix="/api/v1/holds", tags=["Holds"])
     response_model=Hold,
     response_description="The hold.",
     responses=refusals(
-        NotFound,
-        Conflict("hold_limit_reached", "The organization has 200 live holds, which is the limit."),
-        InsufficientCapacity(1),
-        Unprocessable.at("guests.0.tier_id", "The experience has no such price tier.", "unknown_tier"),
+        Conflict("hold_limit_reached", "The organization has 200 live holds, which is the limit."), *SALE_REFUSALS
     ),
 )
-async def create_hold(
-    caller: BookingsWriter,
-    command: IdempotentCommand,
-    body: HoldCreate,
-) -> Answer:
+async def create_hold(caller: BookingsWriter, command: IdempotentCommand, body: HoldCreate) -> Answer:
     """Keeps seats of a departure from being sold while a guest checks out, for ten minutes by default and half an hour
     at most: a number of `seats`, or those that the party in `guests` needs, with its price. Held seats are missing from
     `seats_available` everywhere. `POST /bookings` with `hold_id` takes them over, `POST /holds/{id}/extend` keeps them

@@ -52,9 +52,7 @@ def get_sandbox_clock(caller: AnyCaller, tx: ReadTx) -> object:
     ),
 )
 async def advance_sandbox_clock(
-    caller: BookingsWriter,
-    command: OptionallyIdempotentCommand,
-    body: SandboxClockAdvance,
+    caller: BookingsWriter, command: OptionallyIdempotentCommand, body: SandboxClockAdvance
 ) -> Answer:
     """Moves the clock by `seconds`, or `to` an instant; it never goes back, and is at most 731 days ahead of the real
     time. Work that becomes due is done at the new instant, as after an outage of the service: move the clock in steps

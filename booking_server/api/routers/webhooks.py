@@ -204,10 +204,7 @@ async def test_webhook(caller: WebhooksManager, command: PlainCommand, endpoint_
     ),
 )
 async def recover_webhook(
-    caller: WebhooksManager,
-    command: PlainCommand,
-    endpoint_id: PathId,
-    body: DeliveryRecover,
+    caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId, body: DeliveryRecover
 ) -> Answer:
     """Queues the failed and dead deliveries of a period, also of events that occurred while the endpoint was disabled.
     Each has six more attempts with the usual waits. Tests are not repeated. It needs the read scope of each type that
@@ -232,10 +229,7 @@ async def recover_webhook(
     ),
 )
 async def redeliver_webhook(
-    caller: WebhooksManager,
-    command: PlainCommand,
-    endpoint_id: PathId,
-    body: DeliveryRedeliver,
+    caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId, body: DeliveryRedeliver
 ) -> Answer:
     """Queues an event that is still in the feed, also if it was delivered before, or is of a type that the endpoint
     does not subscribe to; it needs the read scope of the event's resource. The body and its `id` are the same as
