@@ -4,7 +4,6 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from math import ceil
 from typing import Any
 
 import pytest
@@ -397,69 +396,6 @@ def test_a_job_that_follows_the_answer_of_an_outage_is_run(monkeypatch: pytest.M
 
     monkeypatch.setattr(executor, "resolve", resolve_and_wait)
     assert asyncio.run(scenario()) == 9
-
-
-class Rush:
-    """Load on an executor in simulated time: batches take a fixed time and a little for each job, and clients of ten
-    owners arrive meanwhile at a multiple of the capacity."""
-
-    FIXED_S, EACH_S, BATCH = 0.02, 0.0025, 32
-    BATCH_S = FIXED_S + BATCH * EACH_S
-    CAPACITY = BATCH / BATCH_S
-    BATCHES = 400
-
-    def __init__(self, times: float) -> None:
-        self.at = self._arrived_at = 0.0
-        self.retry_after: list[int] = []
-        self._gap_s = 1 / (self.CAPACITY * times)
-        self._remaining = self.BATCHES
-        self._futures: list[Any] = []
-        asyncio.run(self._run())
-
-    async def _run(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._opened: BatchExecutor[float, float] = BatchExecutor(
-            "rush", self._handle, threads=1, batch=self.BATCH, clock=lambda: self.at
-        )
-        self._futures.append(self._opened.submit(0.0))
-        while self._remaining > 0:
-            await asyncio.sleep(0)
-        await asyncio.to_thread(self._opened.close)
-        outcomes = await asyncio.gather(*self._futures, return_exceptions=True)
-        self.waits = [outcome for outcome in outcomes if isinstance(outcome, float)]
-        self.refused_late = len(outcomes) - len(self.waits)
-        self.throughput = len(self.waits) / self.at
-
-    def _handle(self, arrived: Sequence[float]) -> list[float]:
-        self._remaining -= 1
-        until = self.at + self.FIXED_S + self.EACH_S * len(arrived)
-        if self._remaining > 0:
-            asyncio.run_coroutine_threadsafe(self._arrive(until), self._loop).result(timeout=30)
-        self.at = until
-        return [until - instant for instant in arrived]
-
-    async def _arrive(self, until: float) -> None:
-        """Submit the jobs of the clients that arrive until then, at least one."""
-        while True:
-            self._arrived_at += self._gap_s
-            self.at = max(self.at, min(self._arrived_at, until))
-            try:
-                self._futures.append(self._opened.submit(self.at, Place(len(self._futures) % 10)))
-            except Unavailable as busy:
-                self.retry_after.append(busy.retry_after_s)
-            if self._arrived_at >= until:
-                return
-
-
-@pytest.mark.exhaustive(but="2]")
-@pytest.mark.parametrize("times", [2, 5, 10])
-def test_load_above_capacity_keeps_throughput_and_answers_in_time(times: int) -> None:
-    rush, full = Rush(times), Rush(1)
-    assert rush.throughput >= 0.95 * max(Rush.CAPACITY, full.throughput)
-    assert (full.retry_after, full.refused_late) == ([], 0)
-    assert max(rush.waits) <= executor.WAIT_MAX_S + Rush.BATCH_S
-    assert rush.retry_after  # refused at once, since the queue is full
-    assert 1 <= min(rush.retry_after) <= max(rush.retry_after) <= ceil(executor.QUEUE_MAX / Rush.CAPACITY)
 
 
 @pytest.mark.parametrize(
