@@ -2,9 +2,8 @@
 organization."""
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -161,48 +160,6 @@ def test_few_refusals_are_sent_at_once_and_all_others_a_second_later(traffic: Tr
         traffic.admission.tick(ON_TIME_S)
         pauses = [traffic.admission.pause_s() for _ in range(rules.AT_ONCE + 2)]
         assert pauses == [0.0] * rules.AT_ONCE + [rules.PAUSE_S] * 2
-
-
-class Load:
-    """A service in simulated time that answers ten requests in a step, the organizations in turn, and whose event
-    loop is late while more than 500 are in flight."""
-
-    STEPS, ANSWERED_IN_STEP, IN_FLIGHT_ON_TIME = 100, 10, 500
-
-    def __init__(self, arrivals: dict[str, int]) -> None:
-        self.traffic = Traffic()
-        self.accepted: Counter[str] = Counter()
-        self.sent: Counter[str] = Counter()
-        self._in_flight: dict[str, deque[str]] = {key: deque() for key in arrivals}
-        self._arrivals = arrivals
-        """Requests of each key in a step."""
-
-    def run(self) -> "Load":
-        for _ in range(self.STEPS):
-            for key, count in self._arrivals.items():
-                self._send(key, count)
-            self._answer()
-            self.traffic.at += rules.TICK_S
-            in_flight = sum(map(len, self._in_flight.values()))
-            self.traffic.admission.tick(LATE_S if in_flight > self.IN_FLIGHT_ON_TIME else ON_TIME_S)
-        return self
-
-    def _send(self, key: str, count: int) -> None:
-        admitted = self.traffic.send(key, count)
-        self.sent[key] += count
-        self.accepted[key] += len(admitted)
-        self._in_flight[key] += admitted
-
-    def _answer(self) -> None:
-        turns = (requests for _ in range(self.ANSWERED_IN_STEP) for requests in self._in_flight.values() if requests)
-        for requests in islice(turns, self.ANSWERED_IN_STEP):
-            self.traffic.end(requests.popleft())
-
-
-def test_under_a_flood_every_request_of_a_neighbour_is_accepted() -> None:
-    load = Load({"A": 1000, "B": 1, "C": 2}).run()
-    assert (load.accepted["B"], load.accepted["C"]) == (load.sent["B"], load.sent["C"])
-    assert Load.STEPS * (Load.ANSWERED_IN_STEP - 3) <= load.accepted["A"] < load.sent["A"] / 10
 
 
 # Connections ---------------------------------------------------------------------------------------------------------
