@@ -33,7 +33,7 @@ from booking_core.records import retention_clock
 from booking_core.records.outbox import OutboxKind
 from booking_server.adapters.smtp import MailReport
 from booking_server.worker.jobs import periodic_jobs
-from booking_server.worker.jobs.mail import WRITE_BATCH, MailJob
+from booking_server.worker.jobs.mail import MailJob
 from booking_server.worker.jobs.payments import CHECKS_OF_ONE_MAX, PaymentCheckJob, RefundJob
 from booking_server.worker.jobs.periodic import Job, SweepJob
 from booking_server.worker.jobs.retention import RetentionJob
@@ -613,37 +613,6 @@ def test_mails_that_hang_for_one_organization_leave_a_connection_for_another(nei
 
     run_until(mailing(neighbours, HangingMailer()), sent.wait, released.set)
     assert neighbours.waiting(case, neighbours.small) == []
-
-
-def test_a_mail_waits_for_two_batches_of_what_another_organization_owes(neighbours: Neighbours) -> None:
-    """It becomes due after the first batch of the other organization, and is sent before a third batch is written."""
-    case, backlog = SWEEPS["write_mails"], 200
-    (rows,) = [rows for _, rows in outbox_rows(neighbours.small, 1)]
-    for table, owed in case.fill(neighbours.large, backlog):
-        databases.fill(neighbours.url, table, owed)
-    sent, backlogs = asyncio.Event(), []
-
-    class Mailing:
-        delivers = True
-
-        async def send(self, mails: Sequence[ClaimedMail], report: MailReport) -> None:
-            if mails[0].organization_id == neighbours.small.org:
-                backlogs.append(len(neighbours.waiting(case, neighbours.large)))
-                sent.set()
-            await report([MailResult(mail, MailOutcome.SENT) for mail in mails])
-
-    job = mailing(neighbours, Mailing())
-    run_batch = job.writes.run_batch
-
-    async def then_owed(*arguments: Any, **keywords: Any) -> Any:
-        batch = await run_batch(*arguments, **keywords)
-        if rows:
-            databases.fill(neighbours.url, tables.effects, [rows.pop()])
-        return batch
-
-    job.writes.run_batch = then_owed  # type: ignore[method-assign]
-    run_until(job, sent.wait, lambda: None)
-    assert backlogs[0] >= backlog - 2 * WRITE_BATCH
 
 
 def test_refunds_that_hang_for_one_organization_leave_calls_for_another(neighbours: Neighbours) -> None:
