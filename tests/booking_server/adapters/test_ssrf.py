@@ -4,14 +4,12 @@ Beside the canaries, every connection that this process opens is recorded: a con
 machine is noticed as well.
 """
 
-import asyncio
 import itertools
 import socket
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.serving.threads import together
 from support.world.hosts import PRIVATE_HOSTS
 
 from booking_core.models.webhooks import AttemptError
@@ -72,7 +70,8 @@ def test_no_notation_of_a_private_address_is_called(
     "url",
     [
         *("", "http://good.example/", "file:///etc/passwd", "https://good.example/#a", "https://good.example/\n"),
-        *("https://good.example/" + "a" * 2028, "https://good.example:22/", "https://good.example:6379/"),
+        *("https://good.example/" + "a" * 2028, "https://127.0.0.1:22/"),
+        *(f"https://good.example:{port}/" for port in (22, 80, 444, 1023, 6379)),
     ],
 )
 def test_a_forbidden_url_is_not_called(
@@ -221,17 +220,3 @@ def test_an_address_in_the_standard_form_is_compared_with_the_ranges(
         return (await guard.resolve("https://good.example/"))[1]
 
     assert run(main()) == ["::1"]
-
-
-def test_registrations_and_sends_may_use_one_guard_from_many_threads(settings: Any, names: Any) -> None:
-    guard = AddressGuard(settings(), names(good_example=["127.0.0.1"], bad_example=["127.0.0.2"]))
-    results: list[bool] = []
-
-    def register() -> None:
-        for _ in range(50):
-            results.append(guard.is_public_url("https://good.example/"))
-            results.append(not guard.is_public_url("https://bad.example/"))
-            results.append(asyncio.run(guard.resolve("https://good.example/"))[1] == ["127.0.0.1"])
-
-    together(*[register] * 4)
-    assert results == [True] * 600
