@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import text
 from starlette.testclient import TestClient
 from support.api.api import Api
-from support.api.refusals import refused
 from support.browser.guest_pages import Guest
 from support.world.lanes import HeldWork, running
 from support.world.resources import LISTINGS
@@ -261,16 +260,6 @@ def test_a_list_that_takes_too_long_is_refused_with_the_reason(world: World, mon
     assert error.retry_after_s == 2
     assert not error.for_all
     assert following["data"] == []
-
-
-def test_a_long_list_is_answered_503_with_retry_after(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    def too_long(*_: Any, **__: Any) -> None:
-        raise Unavailable(reads_module._LIST_TOO_LONG, retry_after_s=2)
-
-    monkeypatch.setattr(customers, "find", too_long)
-    answer = api.get("/customers")
-    assert refused(answer, 503, "service_unavailable")["error"] == reads_module._LIST_TOO_LONG
-    assert answer.headers["retry-after"] == "2"
 
 
 # Where each request runs ---------------------------------------------------------------------------------------------
