@@ -18,9 +18,8 @@ from booking_core.models.reasons import Fault
 from booking_core.records import audit, idempotency
 from booking_core.records.idempotency import Answer, Once
 from booking_server.api import errors
-from booking_server.api.dependencies import ServiceDep, mark_of
+from booking_server.api.dependencies import mark_of, service_of
 from booking_server.execution.reads import as_answer
-from booking_server.execution.service import Service
 from booking_server.fastapi_ext.requests import ApiRequest, RequestBody
 from booking_server.request_state import state_of
 
@@ -90,7 +89,6 @@ class Command:
     """Runs the transaction of a request that writes, once for each idempotency key."""
 
     keyed: KeyedRequest
-    service: Service
     takes_key: bool
 
     async def write_audited(
@@ -138,14 +136,15 @@ class Command:
                 the operation declares; or the answer.
             finish: makes the final answer after the transaction, while the key is still in use, also of each replay.
         """
-        once = self.keyed.once(await self.keyed.request.receive_body())
-        organization, status = caller.organization, self.keyed.request.scope["route"].status_code or 200
-        with self.service.key_in_use(mark_of(self.keyed.request)) if once else nullcontext() as is_refused:
+        request = self.keyed.request
+        once = self.keyed.once(await request.receive_body())
+        organization, service, status = caller.organization, service_of(request), request.scope["route"].status_code
+        with service.key_in_use(mark_of(request)) if once else nullcontext() as is_refused:
             if is_refused:
                 raise IdempotencyInProgress
-            answer = await self.service.write(
+            answer = await service.write(
                 lambda tx: idempotency.execute(
-                    tx, caller, once, lambda: as_answer(work(tx), status), self.keyed.refuse
+                    tx, caller, once, lambda: as_answer(work(tx), status or 200), self.keyed.refuse
                 ),
                 organization_id=organization.id,
                 is_once=not once and not self.takes_key,
@@ -187,21 +186,19 @@ def order_key(key: Annotated[_Key | None, _ORDER_KEY] = None) -> str | None:
 OrderKey = Annotated[str | None, Depends(order_key)]
 
 
-async def idempotent_command(keyed: Keyed, service: ServiceDep) -> Command:
+async def idempotent_command(keyed: Keyed) -> Command:
     """Return the command of a request that must carry an Idempotency-Key."""
-    return Command(keyed, service, takes_key=True)
+    return Command(keyed, takes_key=True)
 
 
-async def optionally_idempotent_command(
-    keyed: Annotated[KeyedRequest, Depends(with_optional_key)], service: ServiceDep
-) -> Command:
+async def optionally_idempotent_command(keyed: Annotated[KeyedRequest, Depends(with_optional_key)]) -> Command:
     """Return the command of a request that may carry an Idempotency-Key."""
-    return Command(keyed, service, takes_key=True)
+    return Command(keyed, takes_key=True)
 
 
-async def plain_command(request: ApiRequest, service: ServiceDep) -> Command:
+async def plain_command(request: ApiRequest) -> Command:
     """Return the command of a request that takes no Idempotency-Key."""
-    return Command(KeyedRequest(request, None), service, takes_key=False)
+    return Command(KeyedRequest(request, None), takes_key=False)
 
 
 IdempotentCommand = Annotated[Command, Depends(idempotent_command)]

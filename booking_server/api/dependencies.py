@@ -55,9 +55,9 @@ async def get_service(request: Request) -> Service:
 ServiceDep = Annotated[Service, Depends(get_service)]
 
 
-def get_read_tx(service: ServiceDep) -> Iterator[Tx]:
+def get_read_tx(request: Request) -> Iterator[Tx]:
     """Return the connection of this request for reads. Each of its statements sees the newest commit."""
-    with service.database.reading() as tx:
+    with service_of(request).database.reading() as tx:
         yield tx
 
 
@@ -89,9 +89,9 @@ class ApiKeyScheme(SecurityBase):
             description="An API key, made in the organization's settings and shown once.",
         )
 
-    async def __call__(self, request: Request, service: ServiceDep) -> Caller:
+    async def __call__(self, request: Request) -> Caller:
         """Return the caller of the request, counted against the rate limit of its key."""
-        return await service.reads.authenticate(credentials_of(request))
+        return await service_of(request).reads.authenticate(credentials_of(request))
 
 
 api_key = ApiKeyScheme()

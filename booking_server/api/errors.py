@@ -6,7 +6,6 @@ import orjson
 
 from booking_core.base import errors
 from booking_core.base.errors import BookingError
-from booking_core.models.errors import ErrorBody
 from booking_core.models.json import JsonObject
 from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
@@ -104,7 +103,7 @@ def refusals(*declared: DeclaredRefusal) -> dict[int | str, JsonObject]:
     responses: dict[int | str, JsonObject] = {}
     for refusal in declared:
         example = refusal if isinstance(refusal, BookingError) else _EXAMPLES.get(refusal) or refusal()
-        response: JsonObject = {"model": ErrorBody, "content": {"application/json": {"examples": {}}}}
+        response: JsonObject = {"content": {"application/json": {"examples": {}}}}
         examples = examples_of(responses.setdefault(STATUS[type(example)], response))
         examples.setdefault(str(type(example).code), {"value": orjson.loads(answer(example, REQUEST_ID).body)})
     return responses

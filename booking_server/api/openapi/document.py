@@ -20,7 +20,7 @@ from booking_core.base import errors as kinds
 from booking_core.base.errors import BookingError
 from booking_core.models import docstrings
 from booking_core.models.base import Resource
-from booking_core.models.errors import ErrorDetail
+from booking_core.models.errors import ErrorBody, ErrorDetail
 from booking_core.models.json import JsonObject
 from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import STORED_REFUSALS, Answer
@@ -430,6 +430,7 @@ class OpenApi(Resource):
     summary="This description",
     response_model=OpenApi,
     response_description="The description.",
+    responses={429: {"model": ErrorBody} | refusals(kinds.RateLimited)[429]},  # FastAPI finds the schema of errors here
 )
 async def get_openapi(request: Request, service: ServiceDep) -> Answer:
     """Needs no key. It takes precedence over other documentation."""
