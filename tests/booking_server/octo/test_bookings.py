@@ -24,7 +24,7 @@ def test_a_reservation_holds_its_seats_until_it_is_booked(octo: Octo) -> None:
     reservation = octo.reserved(2, notes="By the door", resellerReference="R-1")
     assert octo.vacancies() == 3
     assert octo.api.event_types() == []
-    assert octo.done("GET", f"/bookings/{reservation['uuid']}") == reservation
+    assert octo.result("GET", f"/bookings/{reservation['uuid']}") == reservation
     same = {name: reservation[name] for name in ("status", "productId", "optionId", "availabilityId", "notes")}
     assert same == {
         "status": "ON_HOLD",
@@ -34,7 +34,7 @@ def test_a_reservation_holds_its_seats_until_it_is_booked(octo: Octo) -> None:
         "notes": "By the door",
     }
     assert reservation["utcExpiresAt"] == "2026-11-21T12:10:00Z"
-    booked = octo.done("POST", f"/bookings/{reservation['uuid']}/confirm", json={"contact": CONTACT})
+    booked = octo.result("POST", f"/bookings/{reservation['uuid']}/confirm", json={"contact": CONTACT})
     assert (booked["status"], booked["uuid"], booked["supplierReference"]) == ("CONFIRMED", reservation["uuid"], "1")
     assert [item["uuid"] for item in booked["unitItems"]] == [item["uuid"] for item in reservation["unitItems"]]
     (booking,) = octo.api.get("/bookings").json()["data"]
@@ -52,26 +52,26 @@ def test_a_reservation_holds_its_seats_until_it_is_booked(octo: Octo) -> None:
 
 def test_the_same_uuid_is_the_same_booking_whatever_happened_since(octo: Octo) -> None:
     order = octo.order(2, uuid=str(uuid4()))
-    reservation = octo.done("POST", "/bookings", json=order)
+    reservation = octo.result("POST", "/bookings", json=order)
     octo.ops.close(octo.departures[0])
-    assert octo.done("POST", "/bookings", json=order) == reservation
+    assert octo.result("POST", "/bookings", json=order) == reservation
     other = octo.call("POST", "/bookings", json=order | {"unitItems": [ADULT]})
     assert (refused(other), other.json()["uuid"]) == ((400, "INVALID_BOOKING_UUID"), order["uuid"])
     octo.ops.reopen(octo.departures[0])
-    booked = octo.done("POST", f"/bookings/{order['uuid']}/confirm", json={"contact": CONTACT})
-    assert octo.done("POST", f"/bookings/{order['uuid']}/confirm", json={"contact": CONTACT}) == booked
-    assert octo.done("POST", "/bookings", json=order) == booked
+    booked = octo.result("POST", f"/bookings/{order['uuid']}/confirm", json={"contact": CONTACT})
+    assert octo.result("POST", f"/bookings/{order['uuid']}/confirm", json={"contact": CONTACT}) == booked
+    assert octo.result("POST", "/bookings", json=order) == booked
     assert octo.vacancies() == 3
 
 
 def test_a_cancelled_reservation_or_booking_is_cancelled_once(octo: Octo) -> None:
     reservation, booked = octo.reserved(1), octo.confirmed(1)
     for booking, refund in ((reservation, "FULL"), (booked, "FULL")):
-        answer = octo.done("POST", f"/bookings/{booking['uuid']}/cancel", json={"reason": "Ill"})
+        answer = octo.result("POST", f"/bookings/{booking['uuid']}/cancel", json={"reason": "Ill"})
         assert (answer["status"], answer["cancellable"]) == ("CANCELLED", False)
         assert answer["cancellation"] == {"refund": refund, "reason": "Ill", "utcCancelledAt": "2026-11-21T12:00:00Z"}
         with nothing_changes(octo.world):
-            assert octo.done("POST", f"/bookings/{booking['uuid']}/cancel", json={}) == answer
+            assert octo.result("POST", f"/bookings/{booking['uuid']}/cancel", json={}) == answer
             again = octo.call("POST", f"/bookings/{booking['uuid']}/confirm", json={"contact": CONTACT})
             assert refused(again) == (400, "UNPROCESSABLE_ENTITY")
     assert octo.vacancies() == 5
@@ -84,13 +84,13 @@ def test_a_late_cancellation_says_what_the_terms_return(octo: Octo, percent: int
     octo.world.change(tables.organizations, octo.world.org, refund_late_percent=percent)
     booking = octo.confirmed(1)
     octo.world.clock.advance(2 * DAY - MINUTE)
-    assert octo.done("POST", f"/bookings/{booking['uuid']}/cancel")["cancellation"]["refund"] == refund
+    assert octo.result("POST", f"/bookings/{booking['uuid']}/cancel")["cancellation"]["refund"] == refund
 
 
 def test_a_reservation_that_expired_is_not_booked(octo: Octo) -> None:
     reservation = octo.reserved(5, expirationMinutes=1)
     octo.world.clock.advance(MINUTE)
-    assert octo.done("GET", f"/bookings/{reservation['uuid']}")["status"] == "EXPIRED"
+    assert octo.result("GET", f"/bookings/{reservation['uuid']}")["status"] == "EXPIRED"
     assert octo.vacancies() == 5
     for path, body in (("confirm", {"contact": CONTACT}), ("extend", {})):
         answer = octo.call("POST", f"/bookings/{reservation['uuid']}/{path}", json=body)
@@ -101,7 +101,7 @@ def test_a_reservation_that_expired_is_not_booked(octo: Octo) -> None:
 def test_an_extension_ends_after_half_an_hour_in_all(octo: Octo) -> None:
     reservation = octo.reserved(1, expirationMinutes=5)
     assert reservation["utcExpiresAt"] == "2026-11-21T12:05:00Z"
-    longer = [octo.done("POST", f"/bookings/{reservation['uuid']}/extend", json=body) for body in ({}, _minutes(31))]
+    longer = [octo.result("POST", f"/bookings/{reservation['uuid']}/extend", json=body) for body in ({}, _minutes(31))]
     assert [reservation["utcExpiresAt"] for reservation in longer] == ["2026-11-21T12:10:00Z", "2026-11-21T12:30:00Z"]
     assert refused(octo.call("POST", f"/bookings/{octo.confirmed(1)['uuid']}/extend", json={})) == (
         400,
@@ -139,7 +139,7 @@ ENDED: list[tuple[str, str, JsonObject]] = [
 def test_what_has_ended_does_not_change(octo: Octo, method: str, path: str, body: JsonObject) -> None:
     released, cancelled, expired = octo.reserved(1), octo.confirmed(1), octo.reserved(1, expirationMinutes=1)
     for booking in (released, cancelled):
-        octo.done("POST", f"/bookings/{booking['uuid']}/cancel")
+        octo.result("POST", f"/bookings/{booking['uuid']}/cancel")
     octo.world.clock.advance(MINUTE)
     with nothing_changes(octo.world):
         codes = [
@@ -192,7 +192,7 @@ def test_a_uuid_whose_request_still_runs_is_tried_again(octo: Octo, postgresql_o
         assert idempotency.try_locks(tx, [(octo.world.org, f"reservation:{order['uuid']}")]) == [True]
         answer = octo.call("POST", "/bookings", json=order)
     assert (refused(answer), answer.headers["retry-after"]) == ((409, "UNPROCESSABLE_ENTITY"), "1")
-    assert octo.done("POST", "/bookings", json=order)["status"] == "ON_HOLD"
+    assert octo.result("POST", "/bookings", json=order)["status"] == "ON_HOLD"
 
 
 def test_a_confirmation_and_a_cancellation_at_once_take_turns(octo: Octo) -> None:
@@ -205,7 +205,7 @@ def test_a_confirmation_and_a_cancellation_at_once_take_turns(octo: Octo) -> Non
             )
         ]
     assert {answer.status_code for answer in answers} <= {200, 400}
-    assert {octo.done("GET", f"/bookings/{uuid}")["status"] for uuid in uuids} == {"CANCELLED"}
+    assert {octo.result("GET", f"/bookings/{uuid}")["status"] for uuid in uuids} == {"CANCELLED"}
     assert octo.vacancies() == 5
     assert octo.world.examine() == []
 
@@ -225,14 +225,14 @@ def test_an_update_changes_date_party_and_contact(octo: Octo, stage: str) -> Non
         "contact": family,
         "notes": "Late",
     }
-    changed = octo.done("PATCH", f"/bookings/{booking['uuid']}", json=body)
+    changed = octo.result("PATCH", f"/bookings/{booking['uuid']}", json=body)
     assert (changed["availabilityId"], changed["notes"], len(changed["unitItems"])) == (octo.ids[1], "Late", 3)
     assert {name: changed["contact"][name] for name in family} == family
     assert changed["unitItems"][0]["uuid"] == unit["uuid"]
     assert len({item["uuid"] for item in changed["unitItems"]}) == 3
     assert (octo.vacancies(0), octo.vacancies(1)) == (5, 2)
     assert changed["pricing"]["retail"] == 3 * 89000
-    assert octo.done("GET", f"/bookings/{booking['uuid']}") == changed
+    assert octo.result("GET", f"/bookings/{booking['uuid']}") == changed
     assert octo.world.examine() == []
 
 
@@ -242,11 +242,11 @@ def test_a_reservation_changes_its_product(octo: Octo) -> None:
     target = octo.world.departure(other, seats=2)
     start = octo.api.get(f"/departures/{target}").json()["starts_at"]
     body = {"productId": other, "optionId": "DEFAULT", "availabilityId": start, "resellerReference": "R-2"}
-    changed = octo.done("PATCH", f"/bookings/{reservation['uuid']}", json=body)
+    changed = octo.result("PATCH", f"/bookings/{reservation['uuid']}", json=body)
     assert (changed["productId"], changed["resellerReference"], octo.vacancies()) == (other, "R-2", 5)
     body["unitItems"] = [ADULT] * 3
     assert refused(octo.call("PATCH", f"/bookings/{reservation['uuid']}", json=body)) == (400, "UNPROCESSABLE_ENTITY")
-    assert octo.done("GET", f"/bookings/{reservation['uuid']}") == changed
+    assert octo.result("GET", f"/bookings/{reservation['uuid']}") == changed
 
 
 def test_a_refused_part_of_an_update_undoes_all_of_it(octo: Octo) -> None:
@@ -276,11 +276,11 @@ def test_bookings_of_every_channel_are_found_by_reference_and_day(octo: Octo) ->
         ({"supplierReference": "none"}, []),
         ({"resellerReference": "R-3"}, []),
     ):
-        assert [booking["uuid"] for booking in octo.done("GET", "/bookings", params=params)] == uuids
-    assert octo.done("GET", f"/bookings/{native['id']}")["unitItems"][0]["unitId"] == "adult"
+        assert [booking["uuid"] for booking in octo.result("GET", "/bookings", params=params)] == uuids
+    assert octo.result("GET", f"/bookings/{native['id']}")["unitItems"][0]["unitId"] == "adult"
     octo.api.post(f"/bookings/{native['id']}/check-in", {})
-    assert octo.done("GET", f"/bookings/{native['id']}")["status"] == "REDEEMED"
-    assert octo.done("POST", f"/bookings/{native['id']}/cancel")["status"] == "CANCELLED"
+    assert octo.result("GET", f"/bookings/{native['id']}")["status"] == "REDEEMED"
+    assert octo.result("POST", f"/bookings/{native['id']}/cancel")["status"] == "CANCELLED"
 
 
 @pytest.mark.one_database
@@ -396,7 +396,7 @@ def test_a_list_needs_a_reference_or_a_day_or_a_window(octo: Octo, params: dict[
 
 def test_as_many_reservations_are_held_as_holds_of_the_api(octo: Octo) -> None:
     order = octo.order(1, uuid=str(uuid4()))
-    reservation = octo.done("POST", "/bookings", json=order)
+    reservation = octo.result("POST", "/bookings", json=order)
     at = octo.world.clock()
     other = octo.world.departure(octo.product, seats=LIVE_HOLDS_PER_ORGANIZATION, starts_at=at + 5 * DAY)
     for _ in range(LIVE_HOLDS_PER_ORGANIZATION - 1):
@@ -405,8 +405,8 @@ def test_as_many_reservations_are_held_as_holds_of_the_api(octo: Octo) -> None:
         answer = octo.call("POST", "/bookings", json=octo.order(1))
         assert refused(answer) == (400, "UNPROCESSABLE_ENTITY")
     assert str(LIVE_HOLDS_PER_ORGANIZATION) in answer.json()["errorMessage"]
-    assert octo.done("POST", "/bookings", json=order) == reservation
-    octo.done("POST", f"/bookings/{reservation['uuid']}/confirm", json={"contact": CONTACT})
+    assert octo.result("POST", "/bookings", json=order) == reservation
+    octo.result("POST", f"/bookings/{reservation['uuid']}/confirm", json={"contact": CONTACT})
     assert octo.reserved(1)["status"] == "ON_HOLD"
 
 
@@ -423,7 +423,7 @@ def test_a_reservation_that_was_not_booked_is_deleted_after_a_day(octo: Octo) ->
     assert purge(octo.world.clock()) == 0
     assert purge(octo.world.clock() + 1) == 1
     assert refused(octo.call("GET", f"/bookings/{reservation}")) == (400, "INVALID_BOOKING_UUID")
-    assert octo.done("GET", f"/bookings/{booked}")["status"] == "CONFIRMED"
+    assert octo.result("GET", f"/bookings/{booked}")["status"] == "CONFIRMED"
 
 
 def test_an_erasure_empties_the_words_of_the_reseller(octo: Octo, shared_database_url: str) -> None:
@@ -434,9 +434,9 @@ def test_an_erasure_empties_the_words_of_the_reseller(octo: Octo, shared_databas
     guests.erase()
     (row,) = octo.world.rows(tables.reservations)
     assert row["details"] is None
-    anonymized = octo.done("GET", f"/bookings/{booking['uuid']}")
+    anonymized = octo.result("GET", f"/bookings/{booking['uuid']}")
     assert (anonymized["contact"]["fullName"], anonymized["contact"]["emailAddress"]) == ("Anonymized", None)
     assert [item["unitId"] for item in anonymized["unitItems"]] == ["adult", "adult"]
     late = {"contact": {"country": "Norway"}}
-    assert octo.done("PATCH", f"/bookings/{booking['uuid']}", json=late)["contact"]["country"] is None
+    assert octo.result("PATCH", f"/bookings/{booking['uuid']}", json=late)["contact"]["country"] is None
     assert octo.world.examine() == []

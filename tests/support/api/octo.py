@@ -30,7 +30,7 @@ class Octo:
         answer: httpx.Response = self.api.client.request(method, f"/octo{path}", headers=headers, **arguments)
         return answer
 
-    def done(self, method: str, path: str, **arguments: Any) -> Any:
+    def result(self, method: str, path: str, **arguments: Any) -> Any:
         answer = self.call(method, path, **arguments)
         assert answer.status_code == 200, answer.text
         return answer.json()
@@ -40,11 +40,11 @@ class Octo:
         return {**departure, "unitItems": [ADULT] * count, **over}
 
     def reserved(self, count: int = 2, **over: Any) -> JsonObject:
-        return dict(self.done("POST", "/bookings", json=self.order(count, **over)))
+        return dict(self.result("POST", "/bookings", json=self.order(count, **over)))
 
     def confirmed(self, count: int = 2, **over: Any) -> JsonObject:
         uuid = self.reserved(count)["uuid"]
-        return dict(self.done("POST", f"/bookings/{uuid}/confirm", json={"contact": CONTACT, **over}))
+        return dict(self.result("POST", f"/bookings/{uuid}/confirm", json={"contact": CONTACT, **over}))
 
     def vacancies(self, position: int = 0) -> int:
         return int(self.api.get(f"/departures/{self.departures[position]}").json()["seats_available"])
