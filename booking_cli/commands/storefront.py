@@ -68,7 +68,7 @@ def checkout(
         fields["departure_id"] = stored_id(departure, "departure")
         fields["discount_minor"] = parse_amount(discount, actor.organization.default_currency)
         fields["hold_id"] = None if hold_id is None else stored_id(hold_id, "hold")
-        return storefront.check_out(tx, actor, transactions.parse(CheckoutRequest, fields))
+        return storefront.check_out(tx, actor, transactions.parse_request(CheckoutRequest, fields))
 
     cli.render.one(transactions.change(cli, by_slug(org), change))
 

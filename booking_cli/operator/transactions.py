@@ -15,13 +15,11 @@ from booking_cli.framework.errors import CliError
 from booking_cli.operator import secret_keys, storage
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel, ValidationError
+    from pydantic import ValidationError
 
     from booking_core.base.context import Actor, Installation, Organization
     from booking_core.base.errors import Malformed
     from booking_core.db.engine import Database, Tx
-
-    M = TypeVar("M", bound=BaseModel)
 
 T = TypeVar("T")
 FindOrganization = Callable[["Tx"], "Organization"]
@@ -215,22 +213,8 @@ def _decoded(result: Any) -> Any:
 # Input ---------------------------------------------------------------------------------------------------------------
 
 
-def parse_request(model: "type[M]", body: Mapping[str, Any]) -> "M":
-    """Return the body of a request as a model.
-
-    Raises:
-        Malformed: names each invalid field.
-    """
-    from pydantic import ValidationError
-
-    try:
-        return model.model_validate_json(json.dumps(body))
-    except ValidationError as error:
-        raise _malformed(error) from None
-
-
-def parse(kind: "type[T]", value: Mapping[str, Any]) -> "T":
-    """Return a value of any type that pydantic can validate.
+def parse_request(kind: "type[T]", body: Mapping[str, Any]) -> "T":
+    """Return the body of a request as a model, or as another type that pydantic can validate.
 
     Raises:
         Malformed: names each invalid field.
@@ -238,7 +222,7 @@ def parse(kind: "type[T]", value: Mapping[str, Any]) -> "T":
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        return TypeAdapter(kind).validate_python(value)
+        return TypeAdapter(kind).validate_json(json.dumps(body))
     except ValidationError as error:
         raise _malformed(error) from None
 
