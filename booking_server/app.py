@@ -119,7 +119,7 @@ def describe(
     routers = (*ROUTERS, octo, guest_pages, stripe_webhooks, reference, monitoring)
     routes = [route for router in routers for route in router.routes]
     app = FastAPI(
-        routes=[RouteTable(routes), *routes],
+        routes=routes,
         title="Booking Service",
         version=API_VERSION,
         license_info={"name": "MIT", "identifier": "MIT"},
@@ -133,6 +133,7 @@ def describe(
         # 0026).
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
+    app.add_middleware(RouteTable, routes=routes)
     if admission is not None:
         app.add_middleware(AdmissionMiddleware, admission=admission)
     app.add_middleware(RequestContextMiddleware, observer=observer)

@@ -2,10 +2,11 @@
 three things differ, each in its module.
 
 `routes`: finding and running an operation
-    FastAPI asks one route after the other whether it matches. `RouteTable`, the first route of the application, finds
-    the operation by method and path in one look-up. A `PathOperation` belongs to a kind, which decides where it runs:
-    on the event loop, among the reads, or in the batch of bookings (`booking_server.api.dependencies`). It returns an
-    `Answer`, which is sent without validation. A path without an entry goes on to the routes after the table.
+    FastAPI asks one route after the other whether it matches, below layers of its own. `RouteTable`, the innermost
+    middleware, finds the operation by method and path in one look-up. A `PathOperation` belongs to a kind, which
+    decides where it runs: on the event loop, among the reads, or in the batch of bookings
+    (`booking_server.api.dependencies`). It returns an `Answer`, which is sent without validation. A path without an
+    entry goes on to FastAPI.
 
 `resolver`: resolving its dependencies
     FastAPI's solver looks at every declaration again in every request, and has to know the caller before it: a second

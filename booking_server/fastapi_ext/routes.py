@@ -2,16 +2,15 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import orjson
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
-from starlette.datastructures import URLPath
-from starlette.routing import BaseRoute, Match, NoMatchFound
-from starlette.types import Receive, Scope, Send
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from booking_core.records.idempotency import Answer
 from booking_server.fastapi_ext.requests import ApiRequest
@@ -124,14 +123,18 @@ class ApiRoute(APIRoute):
 # The table -----------------------------------------------------------------------------------------------------------
 
 
-class RouteTable(BaseRoute):
-    """The operations of routes that are `ApiRoute`s, by method and path: the first route of the application.
+class RouteTable:
+    """Middleware that finds the operation of a request in a table, and runs it. All other requests go on to FastAPI.
+
+    It is the innermost: an operation of the table has every other middleware and the application's exception handlers,
+    and passes none of the layers in which FastAPI would find it.
 
     Args:
         routes: the routes of the application; of two with the same method and path the first has the entry.
     """
 
-    def __init__(self, routes: Sequence[BaseRoute]) -> None:
+    def __init__(self, app: ASGIApp, *, routes: Sequence[BaseRoute]) -> None:
+        self._app = app
         self._routes: dict[_Key, tuple[ApiRoute, Sequence[str]]] = {}
         """Each with the names of its path parameters."""
         for route in routes:
@@ -143,26 +146,40 @@ class RouteTable(BaseRoute):
         for method in route.methods or () if "{" not in template else ():
             self._routes.setdefault((method, template, ids), (route, _PARAMETER.findall(route.path)))
 
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        if scope["type"] != "http":
-            return Match.NONE, {}
+    def find(self, scope: Scope) -> Scope | None:
+        """Return what a route adds to the scope of a request that it matches; None if there is no entry."""
         path, ids = path_of(scope), 0
         entry = self._routes.get((scope["method"], path, ids))
         if entry is None:
             template, ids = _ID.subn("*", path)
             entry = self._routes.get((scope["method"], template, ids))
         if entry is None:
-            return Match.NONE, {}
+            return None
         route, names = entry
         path_params = dict(zip(names, _ID.findall(path), strict=True)) if ids else {}
-        return Match.FULL, {"endpoint": route.endpoint, "route": route, "path_params": path_params}
+        return {"endpoint": route.endpoint, "route": route, "path_params": path_params}
 
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await scope["route"].operation.respond(ApiRequest(scope, receive, send))
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        matched = self.find(scope) if scope["type"] == "http" else None
+        if matched is None:
+            await self._app(scope, receive, send)
+            return
+        scope.update(matched)
+        request = ApiRequest(scope, receive, send)
+        try:
+            response = await scope["route"].operation.respond(request)
+        except Exception as error:
+            handler = _handler_of(request, error)
+            if handler is None:
+                raise
+            response = await handler(request, error)
         await response(scope, receive, send)
 
-    def url_path_for(self, name: str, /, **path_params: Any) -> URLPath:
-        raise NoMatchFound(name, path_params)  # the routes after it have the names
+
+def _handler_of(request: Request, error: Exception) -> Callable[..., Awaitable[Response]] | None:
+    """Return the application's handler of an error. The one for any error is called outside of all middleware."""
+    handlers = request.app.exception_handlers
+    return next((handlers[kind] for kind in type(error).__mro__ if kind is not Exception and kind in handlers), None)
 
 
 def methods_of(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:
