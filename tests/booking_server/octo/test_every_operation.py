@@ -250,29 +250,36 @@ MODELS: dict[str, type[BaseModel]] = {
 }
 EXAMPLES = 300
 """Made-up requests of an operation."""
+FAR_INSTANTS = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00", "1970-01-01T00:00:00Z")
+"""Ids of no availability, at the ends of what an instant can be."""
 
 
-def values_of(octo: Octo) -> st.SearchStrategy[Any]:
-    """Return a strategy for JSON, right for a field by chance: of ids of the product, and of names of the standard."""
-    nested = [models.UnitItem, models.Unit, models.OctoContact]
-    names = sorted({field.alias or "" for model in nested for field in model.model_fields.values()})
-    texts = st.sampled_from([*octo.ids, octo.ids[0][:10], octo.product, "DEFAULT", "adult"]) | st.text()
-    scalars = texts | st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-    return st.recursive(
-        scalars,
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(names), inner, max_size=3),
-        max_leaves=5,
-    )
+def values_of(schema: JsonObject, model: JsonObject, texts: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Return a strategy for the values of a part of a model's JSON schema, within its limits and beyond them."""
+    if "$ref" in schema:
+        return values_of(model["$defs"][schema["$ref"].rpartition("/")[2]], model, texts)
+    if "anyOf" in schema:
+        return st.one_of([values_of(choice, model, texts) for choice in schema["anyOf"]])
+    if schema["type"] == "object":
+        fields = {name: values_of(field, model, texts) for name, field in schema["properties"].items()}
+        return st.fixed_dictionaries({}, optional=fields)
+    if schema["type"] == "array":
+        return st.lists(values_of(schema["items"], model, texts), max_size=3)
+    scalars = {"string": texts, "integer": st.integers(1, 60) | st.integers(), "boolean": st.booleans()}
+    return scalars.get(schema["type"], st.none())
 
 
 @pytest.mark.exhaustive(but=("sqlite-POST /bookings]", "postgresql-POST /bookings]"))
 @pytest.mark.parametrize("name", MODELS)
 def test_a_made_up_request_is_answered_or_refused_as_the_standard_says(octo: Octo, name: str) -> None:
-    call = OPERATIONS[name].call(octo)
-    names = sorted(field.alias or name for name, field in MODELS[name].model_fields.items())
+    call, model = OPERATIONS[name].call(octo), MODELS[name].model_json_schema()
+    words = (*octo.ids, octo.ids[0][:10], octo.ids[1][:19], octo.product, "DEFAULT", "adult", *FAR_INSTANTS)
+    texts = st.sampled_from(words) | st.text() | st.uuids().map(str)
+    values = {field: values_of(schema, model, texts) | st.lists(texts) for field, schema in model["properties"].items()}
+    field = st.sampled_from(sorted(values)).flatmap(lambda name: st.tuples(st.just(name), values[name]))
 
     @settings(max_examples=EXAMPLES, database=None, suppress_health_check=list(HealthCheck))
-    @given(st.dictionaries(st.sampled_from(names), values_of(octo), max_size=3))
+    @given(st.lists(field, max_size=3).map(dict))
     def check(fields: JsonObject) -> None:
         sent = {"params": fields} if call.method == "GET" else {"json": (call.body or {}) | fields}
         answer = octo.call(call.method, call.path.partition("?")[0], **sent)
