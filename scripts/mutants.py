@@ -25,10 +25,12 @@ import sys
 import tempfile
 import time
 import tomllib
+from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -39,20 +41,23 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SETTINGS = tomllib.loads((ROOT / "scripts" / "mutants.toml").read_text(encoding="utf-8"))
 PACKAGES = "booking_core", "booking_server", "booking_sdk", "webhook_verify"
-TESTS, RESULTS = ROOT / "build" / "mutants-tests.json", ROOT / "build" / "mutants.jsonl"
+SECONDS, LINES, RESULTS = (ROOT / "build" / f"mutants{end}" for end in ("-seconds.json", ".coverage", ".jsonl"))
 KILLED, SURVIVED, TIMEOUT, UNREACHED = RESULT_NAMES = "killed", "survived", "timeout", "unreached"
 KILLED_MIN = 0.9
 UNCHANGED = -1
 SECONDS_MAX = 3.0
 """The CPU seconds that the tests of one mutant may take in all, without the mutant: a third for the nearest tests."""
+_FEW = 10  # so few tests reach a line whose result is remembered: others use the result
 _CONTEXT = 60
 """The characters of a long statement that are shown before and after the change."""
 _OPPOSITES = (ast.Is, ast.IsNot), (ast.In, ast.NotIn), (ast.Eq, ast.NotEq), (ast.Lt, ast.LtE), (ast.Gt, ast.GtE)
 _SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     one: other for pair in (*_OPPOSITES, (ast.And, ast.Or), (ast.Add, ast.Sub)) for one, other in (pair, pair[::-1])
 } | {ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Div: ast.Mult, ast.Mod: ast.Mult, ast.BitAnd: ast.BitOr}
+_WITHOUT_RESULT = "lru_cache", "with_for_update", "zip"
+"""Functions whose named arguments change no result: the size of a cache, a check of lengths. SQLite locks no rows."""
 _OPTIONS = [
-    *("-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--capture=sys", "--part=quick", "-k", "not postgresql"),
+    *("-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--capture=sys", "--part=quick", "-k", SETTINGS["keywords"]),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # libraries are imported before
 ]
 
@@ -104,11 +109,12 @@ def walk(node: ast.AST, scope: str = "", statement: Any = None, inside: bool = F
     statement = node if isinstance(node, ast.stmt) else statement
     yield from ((statement, scope, inside, *change) for change in changes(node))
     is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    skipped = "keywords" if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_WITHOUT_RESULT) else ""
     for name, value in ast.iter_fields(node):
         is_body = name == "body" and (is_function or isinstance(node, ast.ClassDef))
         below = f"{scope}.{node.name}".lstrip(".") if is_body else scope  # type: ignore[attr-defined]
         for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST) and name not in ("annotation", "returns", "decorator_list"):
+            if isinstance(child, ast.AST) and name not in ("annotation", "returns", "decorator_list", skipped):
                 yield from walk(child, below, statement, inside or (is_body and is_function))
 
 
@@ -184,31 +190,29 @@ class Session:
 
 def write_tests(tests: Sequence[str]) -> None:
     """Write the CPU seconds of each test, and the tests that reach each line."""
-    measured = coverage.Coverage(data_file=None, config_file=False, include=[f"{ROOT}/{one}/*" for one in PACKAGES])
+    measured = coverage.Coverage(str(LINES), config_file=False, include=[f"{ROOT}/{one}/*" for one in PACKAGES])
     seconds: dict[str, float] = {}
 
     def act(session: Session, items: dict[str, pytest.Item]) -> None:
-        names, start, forget = iter([*items, ""]), time.process_time(), _statements()
+        names, start, forget = iter([*items, ""]), _cpu_s(), _statements()
         measured.switch_context(next(names))
         for name in session.run([*items.values()]):
             if not session.failed:
-                seconds[name] = time.process_time() - start
+                seconds[name] = _cpu_s() - start
             for compiled in forget:
                 compiled.clear()
             measured.switch_context(next(names))
-            session.failed, start = False, time.process_time()
+            session.failed, start = False, _cpu_s()
 
-    measured.start()
-    Session(act).start(tests)
-    measured.stop()
-    data = measured.get_data()
-    lines = {str(Path(file).relative_to(ROOT)): data.contexts_by_lineno(file) for file in data.measured_files()}
-    places = {name: place for place, name in enumerate(["", *seconds])}
-    numbered = {
-        path: {line: [places[name] for name in names if name in places] for line, names in by_line.items()}
-        for path, by_line in lines.items()
-    }
-    TESTS.write_text(json.dumps({"seconds": seconds, "lines": numbered}))
+    with measured.collect():
+        Session(act).start(tests)
+    measured.save()
+    SECONDS.write_text(json.dumps(seconds))
+
+
+def _cpu_s() -> float:
+    """Return the CPU seconds of this process and of its children that have ended."""
+    return time.process_time() + sum(os.times()[2:4])
 
 
 def _statements() -> list[dict[str, object]]:
@@ -223,69 +227,67 @@ class Reach:
     """The tests of each mutant."""
 
     def __init__(self) -> None:
-        written = json.loads(TESTS.read_text())
         self.start_s = math.inf
         """The CPU seconds of an import and the tests of one mutant, as measured without a mutant."""
-        self.seconds: dict[str, float] = written["seconds"]
-        names = ["", *self.seconds]
-        self.lines: dict[str, dict[str, list[str]]] = {
-            path: {line: [names[place] for place in places] for line, places in by_line.items()}
-            for path, by_line in written["lines"].items()
-        }
+        self.seconds: dict[str, float] = json.loads(SECONDS.read_text())
+        data = coverage.CoverageData(str(LINES))
+        data.read()
+        files = data.measured_files()
+        self.lines = {str(Path(file).relative_to(ROOT)): data.contexts_by_lineno(file) for file in files}
         self._tests: dict[Mutant, list[str]] = {}
-        self.mentions: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        self.mentions: dict[str, list[tuple[str, int]]] = defaultdict(list)
         for path in self.lines:
             for number, line in enumerate((ROOT / path).read_text().splitlines(), 1):
                 for word in set(re.findall(r"\w+", line)):
-                    self.mentions[word].append((path, str(number)))
+                    self.mentions[word].append((path, number))
 
     def needs_import(self, mutant: Mutant) -> bool:
         """Return whether an import runs the line: then a swap of its code is too late. UNCHANGED measures an import."""
-        at_import = any("" in self._at(mutant.path, str(line)) for line in mutant.lines)
+        at_import = any("" in self._at(mutant.path, line) for line in mutant.lines)
         return mutant.number == UNCHANGED or bool(mutant.names) or at_import
 
     def tests(self, mutant: Mutant) -> list[str]:
         """Return tests that reach the line, or a line with a name that it assigns: the nearest, and the quickest."""
         if mutant not in self._tests:
             reached = self._reached(mutant)
-            nearest = self._quickest({test for test in reached if _is_near(test, mutant.path)}, SECONDS_MAX / 3)
-            quickest = self._quickest(reached, SECONDS_MAX)
-            self._tests[mutant] = nearest + [test for test in quickest if test not in nearest]
+            nearest = self._quickest(_nearest(reached, mutant.path), SECONDS_MAX / 3)
+            on_sqlite = {test for test in reached if "postgresql" not in test}
+            self._tests[mutant] = list(dict.fromkeys([*nearest, *self._quickest(on_sqlite or reached, SECONDS_MAX)]))
         return self._tests[mutant]
 
     def _reached(self, mutant: Mutant) -> Set[str]:
-        """Return the tests that reach the line of a function, or else a name that it assigns, or else the module."""
-        names = mutant.names or mutant.scope.split(".")
+        """Return the tests that reach the line of a function; if they are few, also tests that reach its name in the
+        module, its name elsewhere, or the module."""
+        names = mutant.names or mutant.scope.split(".")[-1:]
         places = [place for name in names for place in self.mentions[name]]
+        reached = set[str]()
         for chosen in (
-            [] if mutant.names else [(mutant.path, str(line)) for line in mutant.lines],
+            [] if mutant.names else [(mutant.path, line) for line in mutant.lines],
             [place for place in places if place[0] == mutant.path],
             places,
             [(mutant.path, line) for line in self.lines.get(mutant.path, ())],
         ):
-            if reached := {test for place in chosen for test in self._at(*place)} & self.seconds.keys():
-                return reached
-        return set()
+            if len(reached) < _FEW:
+                reached |= {test for place in chosen for test in self._at(*place)} & self.seconds.keys()
+        return reached
 
     def limit(self, mutant: Mutant) -> float:
         start_s = self.start_s if self.needs_import(mutant) else 1
         return 3 * (start_s + sum(self.seconds[test] for test in self.tests(mutant)))
 
-    def _at(self, path: str, line: str) -> list[str]:
+    def _at(self, path: str, line: int) -> list[str]:
         return self.lines.get(path, {}).get(line, [])
 
     def _quickest(self, tests: Set[str], seconds_max: float) -> list[str]:
-        chosen, total = list[str](), 0.0
-        for test in sorted(tests, key=lambda test: (self.seconds[test], test)):
-            total += self.seconds[test]
-            if not chosen or total <= seconds_max:
-                chosen.append(test)
-        return chosen
+        quickest = sorted(tests, key=lambda test: (self.seconds[test], test))
+        totals = [*accumulate(self.seconds[test] for test in quickest)]
+        return quickest[: max(1, bisect(totals, seconds_max))]
 
 
-def _is_near(test: str, path: str) -> bool:
-    """Return whether a test is in the folder that mirrors the module's."""
-    return test.startswith(f"tests/{path.rpartition('/')[0]}/")
+def _nearest(tests: Set[str], path: str) -> Set[str]:
+    """Return the tests in the folder that mirrors the module's, or else in the nearest folder above it."""
+    folders = Path("tests", path).parents
+    return next((near for one in folders if (near := {test for test in tests if test.startswith(f"{one}/")})), set())
 
 
 # Processes with a mutant ----------------------------------------------------------------------------------------------
@@ -319,9 +321,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader)
         super().__init__(name, str(ROOT / mutant.path))
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        return (
-            importlib.util.spec_from_file_location(fullname, self.path, loader=self) if fullname == self.name else None
-        )
+        spec_of = importlib.util.spec_from_file_location
+        return spec_of(fullname, self.path, loader=self) if fullname == self.name else None
 
     def get_code(self, fullname: str) -> CodeType:
         return self.code
@@ -384,15 +385,14 @@ def try_all(mutants: Sequence[Mutant]) -> dict[Mutant, str]:
     """Return the result of each mutant. The file of the results grows during the run."""
     reach, by_number = Reach(), {(mutant.path, mutant.number): mutant for mutant in mutants}
     later = {mutant for mutant in mutants if reach.needs_import(mutant)}
-    started_s = sum(os.times()[2:4])
-    if try_import(replace(mutants[0], number=UNCHANGED), reach) != SURVIVED:
+    started_s = _cpu_s()
+    if try_import(replace(next(filter(reach.tests, mutants)), number=UNCHANGED), reach) != SURVIVED:
         sys.exit("The tests fail without a mutant.")
-    reach.start_s = sum(os.times()[2:4]) - started_s
-    with RESULTS.open("w+", encoding="utf-8") as file:
+    reach.start_s = _cpu_s() - started_s
+    with RESULTS.open("w+", buffering=1, encoding="utf-8") as file:
 
         def record(mutant: Mutant, result: str) -> None:
             file.write(json.dumps([mutant.path, mutant.number, result]) + "\n")
-            file.flush()
 
         if forked(lambda: try_swaps([mutant for mutant in mutants if mutant not in later], reach, record)) != SURVIVED:
             sys.exit("The process that forks for each mutant failed.")
@@ -472,9 +472,9 @@ def main() -> None:
     if options.sample:
         mutants = random.Random(options.seed).sample(mutants, options.sample)
     os.chdir(ROOT)
-    TESTS.parent.mkdir(exist_ok=True)
+    SECONDS.parent.mkdir(exist_ok=True)
     with postgresql():
-        if not (options.same_tests and TESTS.exists()):
+        if not (options.same_tests and SECONDS.exists()):
             forked(lambda: write_tests(SETTINGS["tests"]))
         load_libraries()
         results = try_all(mutants)
