@@ -14,10 +14,11 @@ from support.receivers.stripe_ledger import KEY, Fault, Ledger
 from support.world import checkouts
 from support.world.checkouts import PUBLISHABLE_KEY, Webhooks, checkout_body, intent_row
 from support.world.operations import Operations
-from support.world.world import World
+from support.world.world import NEWER_SECRET, World
 
 from booking_core.base.clock import MINUTE
 from booking_core.base.errors import Unavailable
+from booking_core.base.tokens import SecretKeys
 from booking_core.bookings import checkouts as core_checkouts
 from booking_core.db import tables
 from booking_core.models.scopes import Scope
@@ -139,6 +140,12 @@ def test_without_an_account_cards_are_refused_and_nothing_is_written(api: Api, d
     assert conflict_reason(refused) == "card_payments_not_configured"
     _, whole = Operations(api.world).issue(TOTAL)
     assert create(api, departure, gift_card_code=whole)["booking"]["status"] == "confirmed"
+
+
+def test_an_account_that_no_live_key_opens_is_none(ledger: Ledger, world: World) -> None:
+    keys = SecretKeys(NEWER_SECRET)
+    assert world.database.read(lambda tx: stripe_accounts.exists(tx, world.org))
+    assert world.database.read(lambda tx: stripe_accounts.find(tx, keys, world.org)) is None
 
 
 def test_a_repeated_request_is_answered_also_when_the_account_was_removed(

@@ -47,6 +47,7 @@ def test_an_empty_variable_counts_as_absent() -> None:
         ("PUBLIC_URL", "https://"),
         ("PUBLIC_URL", "https://[::1"),
         ("PUBLIC_URL", "https://booking.example:99999"),
+        ("PUBLIC_URL", "https://booking.example:0"),
         ("RATE_LIMIT", "600"),
         ("RATE_LIMIT", "many/60"),
         ("RATE_LIMIT", "10/0"),
@@ -55,25 +56,33 @@ def test_an_empty_variable_counts_as_absent() -> None:
         ("SMTP_URL", "mail.example"),
         ("WEBHOOK_WAITS", "60,300"),
         ("WEBHOOK_WAITS", "a,b,c,d,e"),
-        ("WEBHOOK_WAITS", "60,300,1800,7200,9999999999999"),
+        ("WEBHOOK_WAITS", "60,300,1800,7200,28800,28800"),
+        ("WEBHOOK_WAITS", "60,300,1800,7200,3155760001"),
+        ("WEBHOOK_WAITS", "-1,300,1800,7200,28800"),
         ("WEBHOOK_CA_FILE", "/nowhere/ca.pem"),
         pytest.param("WEBHOOK_CA_FILE", __file__, id="WEBHOOK_CA_FILE-no certificate"),
         ("WEBHOOK_DEADLINE", "0"),
+        ("WEBHOOK_DEADLINE", "86400"),
         ("WEBHOOK_DEADLINE", "nan"),
-        ("WEBHOOK_DISABLE_AFTER", "-1"),
+        ("WEBHOOK_DISABLE_AFTER", "0"),
+        ("WEBHOOK_DISABLE_AFTER", "3155760001"),
         ("WEBHOOK_ALLOW_HTTP", "perhaps"),
         ("WEBHOOK_ALLOW_CIDRS", "127.0.0.1/8"),
         ("EVENT_RETENTION_DAYS", "0"),
         ("GUEST_RETENTION_DAYS", "-1"),
-        ("EVENT_RETENTION_DAYS", "999999999"),
+        ("EVENT_RETENTION_DAYS", "36526"),
         ("DELIVERY_RETENTION_DAYS", "9" * 5_000),
         ("PENDING_MINUTES", "half"),
-        ("PENDING_MINUTES", "999999999999"),
+        ("PENDING_MINUTES", "0"),
+        ("PENDING_MINUTES", "52596001"),
         ("LOG_FORMAT", "xml"),
         ("METRICS_ADDRESS", "localhost"),
-        ("METRICS_ADDRESS", "localhost:99999"),
-        ("METRICS_TOKEN", "too short"),
+        ("METRICS_ADDRESS", "localhost:0"),
+        ("METRICS_ADDRESS", "localhost:65536"),
+        ("METRICS_TOKEN", "fifteen-letters"),
+        ("METRICS_TOKEN", "a token of words"),
         ("SHUTDOWN_DELAY", "-1"),
+        ("SHUTDOWN_DELAY", "86400"),
         ("SHUTDOWN_DELAY", "soon"),
     ],
 )
@@ -82,6 +91,28 @@ def test_one_that_cannot_be_understood_is_named_in_one_line(name: str, text: str
         read(**{name: text})
     assert str(caught.value).startswith(f"BOOKING_{name} ")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("rate_limit", "1/1", RateLimit(1, 1)),
+        ("webhook_waits_s", "0,0,0,0,3155760000", (0, 0, 0, 0, 3_155_760_000)),
+        ("webhook_disable_after_s", "1", 1),
+        ("webhook_disable_after_s", "3155760000", 3_155_760_000),
+        ("event_retention_days", "1", 1),
+        ("guest_retention_days", "36525", 36_525),
+        ("guest_retention_days", "off", None),
+        ("pending_minutes", "52596000", 52_596_000),
+        ("metrics_address", "65535", ("127.0.0.1", 65_535)),
+        ("metrics_address", "[::1]:1", ("::1", 1)),
+        ("metrics_token", "a-token-of-words", "a-token-of-words"),
+        ("shutdown_delay_s", "0", 0.0),
+    ],
+    ids=str,
+)
+def test_a_value_at_its_bound_is_taken(name: str, text: str, value: object) -> None:
+    assert getattr(Settings.from_environment({variable(name): text}), name) == value
 
 
 @pytest.mark.parametrize("text", ["off", "OFF", "0", "0/60", "no"])
@@ -182,6 +213,20 @@ def test_several_hosts_are_understood_in_every_spelling(
     parameters = database_urls.parameters(database_urls.parse(text))
     assert (parameters.get("host"), parameters.get("hostaddr"), parameters.get("port")) == expected
     assert parameters["dbname"] == "booking"
+
+
+@pytest.mark.parametrize(
+    ("text", "servers"),
+    [
+        ("postgresql:///booking", ["local socket"]),
+        ("postgresql:///booking?hostaddr=127.0.0.1", ["127.0.0.1"]),
+        ("postgresql://one:1,two/booking", ["one:1", "two"]),
+        ("postgresql:///booking?host=one,two&port=1", ["one:1", "two:1"]),
+    ],
+    ids=str,
+)
+def test_each_server_is_named_with_its_port(text: str, servers: list[str]) -> None:
+    assert database_urls.servers(database_urls.parameters(database_urls.parse(text))) == servers
 
 
 def test_several_hosts_are_searched_for_the_one_that_takes_writes() -> None:

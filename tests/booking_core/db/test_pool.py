@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any, cast
 
 import pytest
@@ -283,6 +283,17 @@ def test_only_processes_beside_the_serving_one_pause(
     serving.write(lambda tx: tx.now())
     serving.close()
     assert not paused
+
+
+def test_only_the_serving_process_moves_pages_of_the_log(
+    new_database_url: Callable[[str], str], clock: FixedClock
+) -> None:
+    url = new_database_url("sqlite")
+    for checkpoints, pages in ((False, 0), (True, 1_000)):
+        with closing(Database(url, clock=clock)) as database:
+            database.driver.checkpoints = checkpoints  # type: ignore[union-attr]
+            with database._writers.connection() as connection:
+                assert connection._raw.execute("PRAGMA wal_autocheckpoint").fetchone() == (pages,)  # type: ignore[union-attr]
 
 
 def test_a_released_lock_is_noticed_without_a_long_pause(

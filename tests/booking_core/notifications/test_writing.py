@@ -15,7 +15,7 @@ from booking_core.base import tokens
 from booking_core.base.context import Installation
 from booking_core.base.tokens import SecretKeys
 from booking_core.db import tables
-from booking_core.models.bookings import CancelReason
+from booking_core.models.bookings import CancelReason, PaymentMode
 from booking_core.notifications import default_sender
 from booking_core.notifications.rules import (
     BOOKING_KINDS,
@@ -411,6 +411,16 @@ def test_a_cancellation_says_what_is_true_of_the_refund(mails: Mails, state: str
         assert "did not accept" not in text
     for text in (mails.text(STAFF_CANCELLATION), text_of(mails.html(STAFF_CANCELLATION))):
         assert to_staff in " ".join(text.split())
+
+
+def test_a_cancellation_says_what_went_back_to_the_gift_card(mails: Mails) -> None:
+    ops, departure = Operations(mails.world), mails.world.departure(mails.world.experience())
+    _, code = ops.issue(20_000, send_email=False)
+    cancel(mails, ops.book(departure, payment=PaymentMode.PAY_ON_SITE, gift_card_code=code)["id"])
+    mails.write()
+    for kind, owner in ((CANCELLATION, "your"), (STAFF_CANCELLATION, "the")):
+        for text in (mails.text(kind), text_of(mails.html(kind))):
+            assert f"200.00 NOK went back to {owner} gift card." in " ".join(text.split())
 
 
 @pytest.mark.parametrize(

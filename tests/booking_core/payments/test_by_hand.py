@@ -286,7 +286,8 @@ def record(staff: Staff, booking_id: str, amount_minor: int = 1_000) -> Refund:
 
 def test_money_that_was_returned_without_being_owed_is_recorded_once(till: Till, staff: Staff) -> None:
     booking_id = till.paid()
-    assert staff.outcome(booking_id).sentence == "Nothing is returned of the 890.00 NOK that was paid by card."
+    result, sentence = staff.outcome(booking_id), "Nothing is returned of the 890.00 NOK that was paid by card."
+    assert (result.amount_minor, result.sentence) == (0, sentence)
     refund = record(staff, booking_id)
     assert (refund.status, refund.amount_minor, refund.settled_minor) == ("settled", 1_000, 1_000)
     payment = till.payment(booking_id)

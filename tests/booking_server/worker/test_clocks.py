@@ -27,7 +27,7 @@ class Machine:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.elapsed_s = 1000.0
+        self.elapsed_s = 1e6  # as long as the machine has run
         self.start()
 
     def start(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +29,7 @@ from booking_server.worker.deliveries import DeliveryLoop, Pauses
 from booking_server.worker.process import running
 from booking_server.worker.queue import UPKEEP_EVERY as EVERY
 from booking_server.worker.queue import UPKEEP_PAUSE as PAUSE
-from booking_server.worker.queue import DeliveryQueue, UpkeepJob
+from booking_server.worker.queue import DeliveryQueue, Slots, UpkeepJob
 
 UNRECORDED = "the result of every delivery can be recorded"
 
@@ -324,3 +325,24 @@ def test_the_loop_waits_no_longer_than_the_pause(monkeypatch: pytest.MonkeyPatch
     asyncio.run(loop.run(asyncio.Event()))
     (waited,) = waits
     assert 0 < waited <= 0.1 < deliveries.POLL_S
+
+
+# Slots ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "slow", "limits"),
+    [
+        pytest.param(0, 0, (128, 256, 16), id="an idle worker"),
+        pytest.param(300, 0, (106, 256, 16), id="half of the free slots"),
+        pytest.param(500, 100, (6, 156, 3), id="few free slots"),
+        pytest.param(511, 256, (1, 0, 1), id="the last slot, with no receiver that hangs"),
+        pytest.param(300, 300, (106, 0, 16), id="more slow attempts than their half"),
+    ],
+)
+def test_the_fewer_slots_are_free_the_fewer_an_endpoint_gets(
+    in_flight: int, slow: int, limits: tuple[int, int, int]
+) -> None:
+    claim = Slots(Counter({"busy": in_flight}), slow).limits(full=["parked"])
+    assert (claim["free"], claim["slow_free"], claim["per_endpoint"]) == limits
+    assert claim["in_flight"] == {"busy": in_flight, "parked": 16}
