@@ -251,7 +251,7 @@ class Reach:
         if mutant not in self._tests:
             reached = self._reached(mutant)
             nearest = self._quickest(_nearest(reached, mutant.path), SECONDS_MAX / 3)
-            on_sqlite = {test for test in reached if "postgresql" not in test}
+            on_sqlite = {test for test in reached if not re.search(r"\[postgresql[]-]", test)}
             self._tests[mutant] = list(dict.fromkeys([*nearest, *self._quickest(on_sqlite or reached, SECONDS_MAX)]))
         return self._tests[mutant]
 
