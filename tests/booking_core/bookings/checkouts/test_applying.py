@@ -274,9 +274,21 @@ def test_a_refund_that_waits_for_a_person_is_closed_by_the_dashboard(shop: Shop)
     assert shop.state(booking_id) == ("cancelled", "refunded")
 
 
+def test_the_dashboard_closes_the_waiting_refunds_that_its_amount_suffices_for(shop: Shop) -> None:
+    booking_id = shop.checkout(3)
+    shop.say(shop.intent(booking_id, received_minor=3 * TOTAL))
+    for count in (2, 1):
+        shop.ops.change_party(booking_id, count)
+        settle_refund(shop, RefundOutcome.REFUSED)
+    waiting = {row["number"]: row["status"] for row in shop.world.rows(tables.refunds)}
+    for refunded_minor, closed in ((TOTAL, {1: "succeeded"}), (2 * TOTAL, {1: "succeeded", 2: "succeeded"})):
+        shop.say(RefundUpdate(intent_id=f"pi_{booking_id}", refunded_minor=refunded_minor, is_whole=False))
+        assert {row["number"]: row["status"] for row in shop.world.rows(tables.refunds)} == waiting | closed
+
+
 def settle_refund(shop: Shop, outcome: RefundOutcome = RefundOutcome.REFUNDED) -> None:
     """Send the requested refund of the organization, and record its outcome."""
-    (row,) = shop.world.rows(tables.refunds)
+    (row,) = (row for row in shop.world.rows(tables.refunds) if row["status"] == "requested")
 
     def work(tx: Any, actor: Any) -> None:
         (claimed,) = payments.claim(tx, shop.world.org, [row["id"]], lease_s=30).results
