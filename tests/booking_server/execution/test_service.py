@@ -44,6 +44,7 @@ def test_a_locked_row_holds_no_write_of_another_organization(
                     asyncio.ensure_future(service.write(wait, organization_id=world.org, is_once=False))
                     for _ in range(30)
                 ]
+                await threads.wait_for(2)
                 for _ in range(20):
                     assert await service.write(lambda tx: tx.now(), organization_id=neighbour.org, is_once=False)
                 assert not any(task.done() for task in waiting)
