@@ -97,8 +97,8 @@ def instant(actor: Actor, *locked: LockedBooking) -> int:
 def write(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow, **others: object) -> None:
     """Collect an update of a booking: the columns that its changed row has another value for, and `others`, which are
     not shown."""
-    names = (name for name in BookingRow._fields if name in tables.bookings.c)
-    changed = {name: getattr(row, name) for name in names if getattr(row, name) != getattr(booking.row, name)}
+    values = {name: getattr(row, name) for name in store.COLUMNS}
+    changed = {name: value for name, value in values.items() if value != getattr(booking.row, name)}
     tx.update(tables.bookings, organization_id=actor.organization.id, id=row.id, **changed, **others)
 
 

@@ -11,7 +11,7 @@ import orjson
 
 from booking_core import customers
 from booking_core.base.context import Organization
-from booking_core.bookings import presenting, pricing, rules
+from booking_core.bookings import presenting, pricing, rules, store
 from booking_core.bookings.pricing import Charge, Quote
 from booking_core.bookings.rules import BookingRow, LockedDeparture
 from booking_core.bookings.store import BookingWithPayment
@@ -36,9 +36,7 @@ from booking_core.records.outbox import OutboxKind
 from booking_core.records.timeline import TimelineKind
 
 _PENDING, _CONFIRMED = str(BookingStatus.PENDING), str(BookingStatus.CONFIRMED)
-_WRITTEN = tuple(name for name in BookingRow._fields if name in tables.bookings.c)
-"""The columns of the booking itself: not those of its departure and its experience."""
-_written = itemgetter(*map(BookingRow._fields.index, _WRITTEN))
+_written = itemgetter(*map(BookingRow._fields.index, store.COLUMNS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +201,7 @@ def _insert_booking(tx: Tx, draft: BookingDraft, row: BookingRow, columns: dict[
     tx.insert(
         tables.bookings,
         organization_id=organization.id,
-        **dict(zip(_WRITTEN, _written(row), strict=True)),
+        **dict(zip(store.COLUMNS, _written(row), strict=True)),
         customer_id=draft.customer_id,
         seats=draft.quote.seats,
         invoice_due=request.payment is PaymentMode.INVOICE and row.total_minor > 0,

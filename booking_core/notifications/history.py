@@ -13,7 +13,7 @@ from sqlalchemy.sql.type_api import TypeEngine
 from booking_core import organizations
 from booking_core.base.context import Organization
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import LIMIT, OWNER, Statement, as_json, rows_before, rows_parameter
+from booking_core.db.statements import LIMIT, OWNER, Statement, as_json, has_key, rows_before, rows_parameter
 from booking_core.db.tables import Id, effects, mails
 from booking_core.db.tables import organizations as organization_table
 from booking_core.due_work.rows import DueRows
@@ -149,7 +149,7 @@ _LOCK_MAILS = Statement(
 )
 _LOCK_EFFECTS = Statement(
     select(*_EFFECT, *organizations.COLUMNS)
-    .join_from(_keys, effects, and_(effects.c.organization_id == _keys.c.organization_id, effects.c.key == _keys.c.key))
+    .join_from(_keys, effects, has_key(effects, _keys))
     .join(organization_table, organization_table.c.id == effects.c.organization_id)
     .order_by(effects.c.organization_id, effects.c.key)
     .with_for_update(of=effects)

@@ -28,6 +28,7 @@ from booking_core.bookings.store.of_departures import (
 from booking_core.bookings.store.references import references_query, taken_query
 from booking_core.bookings.store.rows import (
     CANCEL_DEPARTURE,
+    COLUMNS,
     TAKE_SEATS,
     BookingDetails,
     BookingWithPayment,

@@ -15,18 +15,21 @@ from booking_core.models.bookings import REFUNDABLE
 from booking_core.payments import PaymentRow
 from booking_core.records.departure_touches import ANNOUNCE
 
-_COLUMNS: dict[str, Any] = {
+_JOINED: dict[str, Any] = {
     "experience_title": experiences.c.title,
     "experience_slug": experiences.c.slug,
     "starts_at": departures.c.starts_at,
     "ends_at": departures.c.ends_at,
     "duration_minutes": experiences.c.duration_minutes,
 }
+"""The columns of the departure and the experience."""
+COLUMNS = tuple(name for name in BookingRow._fields if name not in _JOINED)
+"""The columns of the booking itself."""
 
 
 def joined(page: FromClause) -> Select[Any]:
     """Select `BookingRow`s: bookings joined with their departures and experiences."""
-    columns = (_COLUMNS[name] if name in _COLUMNS else page.c[name] for name in BookingRow._fields)
+    columns = (_JOINED[name] if name in _JOINED else page.c[name] for name in BookingRow._fields)
     return (
         select(*columns)
         .join_from(page, departures, has_key(departures, page, id="departure_id"))
