@@ -21,7 +21,6 @@ from booking_sdk import (
     Money,
     NotFoundError,
     ResponseValidationError,
-    UnprocessableEntityError,
     meta,
 )
 from booking_sdk.response import Response
@@ -229,14 +228,6 @@ def test_a_redirect_that_is_named_does_not_obey_a_terminal() -> None:
     error = APIStatusError(Response(308, [(b"Location", b"https://a.example.com/\x1b[2J")], b"<html>"))
     assert error.location == r"https://a.example.com/\x1b[2J"
     assert rf"a redirect to {error.location}, which is not followed" in str(error)
-
-
-def test_an_unknown_tier_is_answered_with_the_tiers_there_are() -> None:
-    api = FakeBookingAPI()
-    departure = api.add_departure()
-    senior: Any = [{"tier_id": "senior", "count": 1}]
-    with pytest.raises(UnprocessableEntityError, match="adult"):
-        api.client().bookings.create(departure_id=departure.id, guests=senior, **ORDER)
 
 
 # Answers that are not the service's

@@ -69,16 +69,6 @@ def test_any_printable_key_of_8_to_200_characters_will_do(api: Api, departure: s
     assert stored(api.world) == [key]
 
 
-def test_two_keys_on_one_request_are_refused(api: Api, departure: str) -> None:
-    headers = [
-        (b"authorization", f"Bearer {api.key}".encode()),
-        *[(b"idempotency-key", b"twice-%d" % n) for n in (1, 2)],
-    ]
-    response = api.client.post("/api/v1/bookings", json=booking_body(departure), headers=headers)
-    assert error_of(response) == (400, "validation_failed")
-    assert api.world.rows(tables.bookings) == []
-
-
 # Replay ----------------------------------------------------------------------------------------------------------
 
 
@@ -189,13 +179,6 @@ def test_two_api_keys_of_one_organization_share_their_idempotency_keys(api: Api,
 
 
 # Answers that are not stored -------------------------------------------------------------------------------------
-
-
-def test_a_malformed_request_leaves_its_key_unused(api: Api, departure: str) -> None:
-    assert error_of(api.book(departure, count=0, key="fixed-later")) == (400, "validation_failed")
-    assert error_of(api.post("/bookings", None, key="fixed-later")) == (400, "validation_failed")
-    fixed = api.book(departure, key="fixed-later")
-    assert (fixed.status_code, REPLAYED in fixed.headers) == (201, False)
 
 
 def test_a_failure_at_any_statement_leaves_all_to_the_retry(

@@ -9,16 +9,17 @@ from booking_core.db import tables
 pytestmark = pytest.mark.one_database
 
 
-def test_a_booking_and_its_events_have_the_language_as_sent(api: Api, departure: str) -> None:
+@pytest.mark.parametrize("locale", ["de-at", "de", "fr-CH", "zh-Hant-TW", "nb", "xx-XX"])
+def test_a_booking_and_its_events_have_the_language_as_sent(api: Api, departure: str, locale: str) -> None:
     api.world.change(tables.organizations, api.world.org, language="fr")
-    booking = api.book(departure, locale="de-at").json()
-    assert booking["locale"] == "de-at"
+    booking = api.book(departure, locale=locale).json()
+    assert booking["locale"] == locale
     assert list(booking)[-2:] == ["cancellation", "manage_url"]
-    assert api.get(f"/bookings/{booking['id']}").json()["locale"] == "de-at"
-    assert [booking["locale"] for booking in api.get("/bookings").json()["data"]] == ["de-at"]
+    assert api.get(f"/bookings/{booking['id']}").json()["locale"] == locale
+    assert [booking["locale"] for booking in api.get("/bookings").json()["data"]] == [locale]
     api.cancel(booking["id"])
     events = api.get("/events", type="booking.*").json()["data"]
-    assert [event["data"]["object"]["locale"] for event in events] == ["de-at"] * 3
+    assert [event["data"]["object"]["locale"] for event in events] == [locale] * 3
     assert api.world.examine() == []
 
 

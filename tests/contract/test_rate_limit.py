@@ -79,11 +79,6 @@ def test_a_rate_limited_request_leaves_its_idempotency_key_unused(limited: Api, 
     assert [reading(created)[1], reading(replayed)[1]] == [2, 1]
 
 
-def test_a_stored_response_is_not_returned_beyond_the_limit(limited: Api, world: World) -> None:
-    departure = world.departure(world.experience())
-    assert [limited.book(departure, key="asked-four-times").status_code for _ in range(4)] == [201, 201, 201, 429]
-
-
 def test_each_key_has_a_limit_of_its_own(limited: Api) -> None:
     other = Api(limited.client, limited.world, limited.world.key())
     assert [limited.get("/me").status_code for _ in range(4)] == [200, 200, 200, 429]

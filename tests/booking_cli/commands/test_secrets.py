@@ -125,11 +125,6 @@ def test_a_missing_key_file_is_noticed_before_another_key_is_made(booking: Booki
         assert not key_file.exists()
 
 
-def test_the_doctor_makes_no_key(booking: Booking, key_file: Path) -> None:
-    assert booking("doctor").code == 0
-    assert not key_file.exists()
-
-
 def test_a_key_file_takes_a_list_as_the_setting_does(booking: Booking, key_file: Path) -> None:
     key_file.write_text(f"{BOTH}\n")
     assert [key["key_id"] for key in booking("secrets", "status", "--json").json["keys"]] == [NEW, OLD]

@@ -11,7 +11,6 @@ import httpx
 from starlette.testclient import TestClient
 from support.world.world import World
 
-from booking_core.base import tokens
 from booking_core.base.clock import to_datetime
 from booking_core.db import tables
 from booking_sdk import AsyncBookingClient, BookingClient
@@ -41,10 +40,6 @@ class Stage:
             return BookingClient(key, base_url="http://testserver", http_client=self.app)
         http_client = httpx.AsyncClient(transport=httpx.ASGITransport(app=self.app.app))
         return blocking(AsyncBookingClient(key, base_url="http://testserver", http_client=http_client), self.runner)
-
-    def revoke(self, key: str) -> None:
-        (row,) = [row for row in self.world.rows(tables.api_keys) if row["key_hash"] == tokens.hash_api_key(key)]
-        self.world.change(tables.api_keys, row["id"], revoked_at=self.world.clock())
 
     def experience(self, *, published: bool = True) -> str:
         return self.world.experience(is_published=published, price_tiers=json.dumps([ADULT, FAMILY]))

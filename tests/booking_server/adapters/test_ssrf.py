@@ -18,7 +18,6 @@ from booking_server.adapters.webhook_client import Sent, WebhookSender
 
 pytestmark = pytest.mark.usefixtures("descriptors")
 
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 BLOCKED = (None, None, AttemptError.BLOCKED_ADDRESS)
 PUBLIC = "93.184.215.14"
 

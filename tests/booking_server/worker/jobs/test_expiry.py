@@ -12,7 +12,6 @@ from support.world.operations import Operations
 from support.world.rows import customer
 from support.world.world import DAY, HOUR, World
 
-from booking_core import bookings
 from booking_core.base import tokens
 from booking_core.base.clock import MINUTE, SECOND
 from booking_core.base.context import Actor
@@ -40,52 +39,12 @@ def turn(job: ExpiryJob) -> int:
     return asyncio.run(job.run_once())
 
 
-def turns(job: ExpiryJob, world: World) -> int:
-    """Run turns a second apart until one finds nothing, and return the numbers of rows found. A turn has a budget, and
-    other organizations of the database may have their checkouts in the first."""
-    count = 0
-    for _ in range(20):
-        of_turn = turn(job)
-        if not of_turn:
-            break
-        count += of_turn
-        world.clock.advance(SECOND)
-    return count
-
-
 def test_turns_within_a_second_do_nothing(ops: Operations, statements: list[str]) -> None:
     job = make_job(ops)
     turn(job)
     statements.clear()
     assert [turn(job) for _ in range(3)] == [0, 0, 0]
     assert statements == []
-
-
-def test_a_clock_that_was_set_back_stops_no_task(ops: Operations) -> None:
-    world = ops.world
-    departure = world.departure(world.experience())
-    job = make_job(ops)
-    world.clock.advance(400 * DAY)
-    turn(job)
-    world.clock.advance(-400 * DAY)
-    ops.check_out(departure)
-    world.clock.advance(31 * MINUTE)
-    turn(job)
-    assert ops.seats_taken(departure) == 0
-
-
-def test_a_failing_task_does_not_stop_the_others(ops: Operations, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> int:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(bookings.EXPIRED, "organizations", fail)
-    world = ops.world
-    departure = world.departure(world.experience(min_participants=6))
-    ops.book(departure)
-    world.clock.advance(2 * DAY)
-    with pytest.raises(ZeroDivisionError):
-        turn(make_job(ops))
-    assert ops.seats_taken(departure) == 0
 
 
 class UnderMinimum(NamedTuple):
