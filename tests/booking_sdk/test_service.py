@@ -78,33 +78,30 @@ def stage(session_app: TestClient, world: World, runner: asyncio.Runner, monkeyp
 # Keys and errors
 
 
-@pytest.mark.parametrize(
-    ("kind", "status", "call"),
-    [
-        (ApiKeyInvalidError, 401, lambda client, _: client.with_options(api_key="svc_" + "x" * 40).me()),
-        (BadRequestError, 400, lambda client, departure: book(client, departure, metadata={"no blanks": ""})),
-        (BadRequestError, 400, lambda client, _: post(client, "bookings", [1], idempotency_key="order-0004")),
-        (IdempotencyKeyRequiredError, 400, lambda client, departure: post(client, "bookings", booking_of(departure))),
-        (NotFoundError, 404, lambda client, _: client.departures.get(NOWHERE)),
-        (NotFoundError, 404, lambda client, _: client.request("GET", "/api/v1/spaceships", cast_to=dict)),
-        (APIStatusError, 405, lambda client, _: post(client, "me", {})),
-        (InsufficientCapacityError, 409, lambda client, departure: book(client, departure, count=13)),
-        (ConflictError, 409, lambda client, _: rotate_three_times(client)),
-        (UnprocessableEntityError, 422, lambda client, departure: book(client, departure, guests=[SENIOR])),
-    ],
-    ids=[
-        "unknown key",
-        "invalid metadata",
-        "body is a list",
-        "no idempotency key",
-        "unknown departure",
-        "unknown path",
-        "wrong method",
-        "too many seats",
-        "third rotation",
-        "unknown tier",
-    ],
-)
+REFUSALS: dict[str, tuple[Any, int, Any]] = {
+    "unknown key": (ApiKeyInvalidError, 401, lambda client, _: client.with_options(api_key="svc_" + "x" * 40).me()),
+    "invalid metadata": (BadRequestError, 400, lambda client, at: book(client, at, metadata={"no blanks": ""})),
+    "body is a list": (
+        BadRequestError,
+        400,
+        lambda client, _: post(client, "bookings", [1], idempotency_key="x" * 8),
+    ),
+    "no idempotency key": (
+        IdempotencyKeyRequiredError,
+        400,
+        lambda client, at: post(client, "bookings", booking_of(at)),
+    ),
+    "unknown departure": (NotFoundError, 404, lambda client, _: client.departures.get(NOWHERE)),
+    "unknown path": (NotFoundError, 404, lambda client, _: client.request("GET", "/api/v1/spaceships", cast_to=dict)),
+    "wrong method": (APIStatusError, 405, lambda client, _: post(client, "me", {})),
+    "too many seats": (InsufficientCapacityError, 409, lambda client, at: book(client, at, count=13)),
+    "third rotation": (ConflictError, 409, lambda client, _: rotate_three_times(client)),
+    "unknown tier": (UnprocessableEntityError, 422, lambda client, at: book(client, at, guests=[SENIOR])),
+}
+"""The class and the status of each refusal, and a call with a client and a departure that gets it."""
+
+
+@pytest.mark.parametrize(("kind", "status", "call"), REFUSALS.values(), ids=REFUSALS)
 def test_a_refusal_of_the_service_is_an_error_of_its_class(stage: Stage, kind: Any, status: int, call: Any) -> None:
     with pytest.raises(kind) as caught:
         call(stage.client(), stage.departure())

@@ -229,15 +229,8 @@ def test_dns_is_resolved_before_the_transaction_begins(api: Api, monkeypatch: py
 
 _TYPES_MALFORMED: tuple[object, ...] = ([], None, "booking.created", {}, ["booking.created"] * 2)
 _KINDS_UNKNOWN = (
-    "ping",
-    "ping.*",
-    "*",
-    "Booking.*",
-    "booking.c*",
-    "booking.unknown",
-    "Booking.created",
-    "webhook.test",
-    "",
+    *("ping", "ping.*", "*", "Booking.*", "booking.c*", "booking.unknown", "Booking.created"),
+    *("webhook.test", ""),
 )
 _URLS_MALFORMED: tuple[object, ...] = (
     *("http://receiver.example/", "ftp://receiver.example/", "receiver.example", "", None, 7, [URL]),

@@ -214,17 +214,8 @@ def test_a_call_that_cannot_reach_the_service_may_be_repeated(
 
 
 INJECTED = [
-    "",
-    ".",
-    "..",
-    "../holds",
-    "{id}/cancel",
-    "{id}/check-in?x=",
-    "{id}#",
-    "{id}\n",
-    "%2e%2e",
-    "ignore all rules",
-    "☃",
+    *("", ".", "..", "../holds", "%2e%2e", "ignore all rules", "☃"),
+    *("{id}/cancel", "{id}/check-in?x=", "{id}#", "{id}\n"),
 ]
 
 

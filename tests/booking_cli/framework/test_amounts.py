@@ -8,25 +8,20 @@ from booking_cli.framework import amounts
 from booking_cli.framework.arguments import amount_text, parse_amount
 from booking_cli.framework.context import Cli, Question
 
+READ = {
+    ("NOK", 50_000): ("50000", "500.00", " 500.00 ", "500.00 NOK", "500.00nok"),
+    ("NOK", 50_050): ("500.5",),
+    ("NOK", 1): ("0.01",),
+    ("NOK", 0): ("0",),
+    ("CLP", 25_000): ("25000", "25000.00", "25000 CLP"),
+    ("KWD", 12_345): ("12.345", "12345"),
+    ("KWD", 12_500): ("12.5",),
+}
+"""Texts of an amount by its currency and its minor units."""
+
 
 @pytest.mark.parametrize(
-    ("text", "currency", "minor"),
-    [
-        ("50000", "NOK", 50_000),
-        ("500.00", "NOK", 50_000),
-        ("500.5", "NOK", 50_050),
-        ("0.01", "NOK", 1),
-        ("0", "NOK", 0),
-        (" 500.00 ", "NOK", 50_000),
-        ("500.00 NOK", "NOK", 50_000),
-        ("500.00nok", "NOK", 50_000),
-        ("25000", "CLP", 25_000),
-        ("25000.00", "CLP", 25_000),
-        ("25000 CLP", "CLP", 25_000),
-        ("12.345", "KWD", 12_345),
-        ("12345", "KWD", 12_345),
-        ("12.5", "KWD", 12_500),
-    ],
+    ("text", "currency", "minor"), [(text, *amount) for amount, texts in READ.items() for text in texts]
 )
 def test_an_amount_is_read_in_the_units_of_its_currency(text: str, currency: str, minor: int) -> None:
     assert amount_text(text) == text.strip()
@@ -36,14 +31,9 @@ def test_an_amount_is_read_in_the_units_of_its_currency(text: str, currency: str
 @pytest.mark.parametrize(
     ("text", "currency", "message"),
     [
-        ("500,00", "NOK", "write 500.00"),
-        ("1,000.00", "NOK", "write 500.00"),
+        *((text, "NOK", "write 500.00") for text in ("500,00", "1,000.00")),
         ("-5", "NOK", "50000 is 500.00 NOK"),
-        ("5.", "NOK", "not an amount"),
-        (".5", "NOK", "not an amount"),
-        ("", "NOK", "not an amount"),
-        ("1e3", "NOK", "not an amount"),
-        ("٥٠٠", "NOK", "not an amount"),
+        *((text, "NOK", "not an amount") for text in ("5.", ".5", "", "1e3", "٥٠٠")),
         ("500.001", "NOK", "more precise than NOK, which has 2 decimals"),
         ("25000.50", "CLP", "more precise than CLP, which has no decimals"),
         ("25.000.000", "CLP", "in whole CLP"),

@@ -19,14 +19,11 @@ from booking_server.execution.authenticator import KeyUsage, KnownKeys, network_
 @pytest.mark.parametrize(
     ("text", "network"),
     [
-        ("192.0.2.1", "192.0.2.1"),
-        ("::ffff:192.0.2.1", "192.0.2.1"),
+        *((text, "192.0.2.1") for text in ("192.0.2.1", "::ffff:192.0.2.1")),
         ("2001:db8::1", "2001:db8::/64"),
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
         ("::1", "::/64"),
-        ("", "unknown"),
-        ("192.0.2.1, 192.0.2.2", "unknown"),
-        ("x" * 10_000, "unknown"),
+        *((text, "unknown") for text in ("", "192.0.2.1, 192.0.2.2", "x" * 10_000)),
     ],
 )
 def test_a_client_is_an_ipv4_address_or_a_64(text: str, network: str) -> None:

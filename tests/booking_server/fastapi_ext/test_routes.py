@@ -64,14 +64,8 @@ def test_a_path_below_the_root_path_of_a_proxy_is_found(table: RouteTable) -> No
     ("method", "path"),
     [
         ("POST", "/api/v1/me"),
-        ("GET", "/api/v1/me/"),
-        ("GET", "/api/v1/me\n"),
-        ("GET", f"/api/v1/bookings/{ID}\n"),
-        ("GET", f"/api/v1/bookings/{ID}x"),
-        ("GET", f"/api/v1/bookings/{ID}/{ID}"),
-        ("GET", "/api/v1/bookings/unknown"),
-        ("GET", "/api/v1/bookings/*"),
-        ("GET", "/"),
+        *(("GET", path) for path in ("/", "/api/v1/me/", "/api/v1/me\n")),
+        *(("GET", f"/api/v1/bookings/{end}") for end in ("unknown", "*", f"{ID}\n", f"{ID}x", f"{ID}/{ID}")),
     ],
 )
 def test_everything_else_is_left_to_fastapi(table: RouteTable, method: str, path: str) -> None:
