@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from support.api.api import Api, error_of
+from support.api.api import Api, body_of, error_of
 from support.api.refusals import conflict_reason, nothing_changes, reason_of
 from support.faults import canaries
 from support.receivers.stripe_ledger import KEY, Fault, Ledger
@@ -32,10 +32,7 @@ COUNTED = "booking_stripe_webhooks"
 
 
 def create(api: Api, departure_id: str, *, key: str | None = None, **over: Any) -> dict[str, Any]:
-    response = api.post("/checkouts", checkout_body(departure_id, **over), key=key)
-    assert response.status_code == 201, response.text
-    checkout: dict[str, Any] = response.json()
-    return checkout
+    return dict(body_of(api.post("/checkouts", checkout_body(departure_id, **over), key=key), 201))
 
 
 # Created ---------------------------------------------------------------------------------------------------------
@@ -92,10 +89,9 @@ def test_stripe_that_fails_is_503_and_the_same_request_makes_one_intent(
     refused = api.post("/checkouts", body, key="after-a-failure")
     assert error_of(refused) == (503, "service_unavailable")
     assert refused.headers["retry-after"] == "5"
-    response = api.post("/checkouts", body, key="after-a-failure")
-    assert response.status_code == 201
+    checkout = body_of(api.post("/checkouts", body, key="after-a-failure"), 201)
     assert len(ledger.intents) == count + 1
-    assert ledger.intents[response.json()["payment"]["intent_id"]]["metadata"]["booking_id"] == response.json()["id"]
+    assert ledger.intents[checkout["payment"]["intent_id"]]["metadata"]["booking_id"] == checkout["id"]
     assert len(api.world.rows(tables.bookings)) == 1
 
 

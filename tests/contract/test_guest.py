@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 import pytest
-from support.api.api import Api
+from support.api.api import Api, body_of
 from support.api.refusals import conflict_reason, nothing_changes, refused
 from support.world.guests import Guests
 from support.world.mails import Mails
@@ -26,9 +26,7 @@ def path_of(booking_id: str) -> str:
 
 def changed(api: Api, booking_id: str, **fields: str) -> Booking:
     """Change the guest, and let the doctor look."""
-    answer = api.post(path_of(booking_id), fields)
-    assert answer.status_code == 200, answer.text
-    booking: Booking = answer.json()
+    booking: Booking = body_of(api.post(path_of(booking_id), fields))
     assert booking == api.get(f"/bookings/{booking_id}").json()
     assert api.world.examine() == []
     return booking

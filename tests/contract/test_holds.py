@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api.api import Api, booking_body, error_of
+from support.api.api import Api, body_of, booking_body, error_of
 from support.api.refusals import conflict_reason, invalid_field, reason_of
 from support.world.operations import Operations
 from support.world.world import DAY, NOON
@@ -35,9 +35,7 @@ def seats_left(api: Api, departure_id: str) -> int:
 
 
 def test_held_seats_are_missing_everywhere_until_they_are_released(api: Api, departure: str) -> None:
-    response = hold(api, departure, 3)
-    assert response.status_code == 201
-    body = response.json()
+    body = body_of(hold(api, departure, 3), 201)
     assert Hold.model_validate(body).to_json() == body
     assert body == {
         "id": body["id"],
@@ -137,10 +135,10 @@ def test_an_extension_counts_from_now_within_half_an_hour_in_all(
 ) -> None:
     body = hold(api, departure).json()
     api.world.clock.advance(waited_s * SECOND)
-    longer = api.post(f"/holds/{body['id']}/extend", {} if asked_s is None else {"expires_in_seconds": asked_s})
-    assert longer.status_code == 200
-    assert longer.json() == api.get(f"/holds/{body['id']}").json()
-    created, expires = (datetime.fromisoformat(longer.json()[name]) for name in ("created_at", "expires_at"))
+    extension = {} if asked_s is None else {"expires_in_seconds": asked_s}
+    longer = body_of(api.post(f"/holds/{body['id']}/extend", extension))
+    assert longer == api.get(f"/holds/{body['id']}").json()
+    created, expires = (datetime.fromisoformat(longer[name]) for name in ("created_at", "expires_at"))
     assert (expires - created).total_seconds() == lasts_s
     assert api.world.examine() == []
 
@@ -173,13 +171,12 @@ def test_another_organization_s_hold_cannot_be_booked(api: Api, departure: str, 
 
 def test_a_booking_takes_over_the_seats_of_its_hold(api: Api, departure: str) -> None:
     hold_id = new_hold(api, departure, 5)
-    booking = api.book(departure, count=5, hold_id=hold_id.upper())
-    assert booking.status_code == 201
+    booking = body_of(api.book(departure, count=5, hold_id=hold_id.upper()), 201)
     body = api.get(f"/holds/{hold_id}").json()
-    assert (body["status"], body["booking_id"]) == ("booked", booking.json()["id"])
+    assert (body["status"], body["booking_id"]) == ("booked", booking["id"])
     assert seats_left(api, departure) == 0
     assert conflict_reason(api.call("DELETE", f"/holds/{hold_id}")) == "hold_booked"
-    api.cancel(booking.json()["id"])
+    api.cancel(booking["id"])
     assert seats_left(api, departure) == 5
     assert api.world.examine() == []
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.api.api import Api, booking_body
+from support.api.api import Api, body_of, booking_body
 from support.api.refusals import nothing_changes, refused
 
 from booking_core.models.bookings import BookingQuote
@@ -15,11 +15,8 @@ def placed(api: Api, departure: str, order: str) -> tuple[dict[str, Any], dict[s
     """Hold, quote and book an order by the keys of the shop; return the quote and the booking."""
     hold = api.post("/holds", {"departure_id": departure, "seats": 2}, key=f"{order}-hold").json()
     body = booking_body(departure, count=2, hold_id=hold["id"])
-    quote = api.post("/bookings/quote", body, key=order)
-    assert quote.status_code == 200, quote.text
-    booking = api.post("/bookings", body, key=order)
-    assert booking.status_code == 201, booking.text
-    return quote.json(), booking.json()
+    quote = body_of(api.post("/bookings/quote", body, key=order))
+    return quote, body_of(api.post("/bookings", body, key=order), 201)
 
 
 def test_a_repeated_order_is_allowed_and_quoted_with_its_booking(api: Api, departure: str) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.api.api import Api
+from support.api.api import Api, body_of
 from support.api.refusals import field_of, nothing_changes, reason_of, refused
 from support.world.operations import Operations, as_published
 from support.world.world import DAY, World
@@ -29,18 +29,13 @@ def party(count: int, **over: Any) -> dict[str, Any]:
 
 def previewed(api: Api, booking_id: str, body: dict[str, Any]) -> dict[str, Any]:
     with nothing_changes(api.world):
-        response = api.call("POST", path_of(booking_id, "party/preview"), json=body)
-    assert response.status_code == 200, response.text
-    change: dict[str, Any] = response.json()
-    return change
+        return dict(body_of(api.call("POST", path_of(booking_id, "party/preview"), json=body)))
 
 
 def changed(api: Api, booking_id: str, body: dict[str, Any]) -> dict[str, Any]:
     """Change the party after a preview, which must say the same, and let the doctor look."""
     preview = previewed(api, booking_id, body)
-    response = api.post(path_of(booking_id), body)
-    assert response.status_code == 200, response.text
-    change: dict[str, Any] = response.json()
+    change: dict[str, Any] = body_of(api.post(path_of(booking_id), body))
     assert change == preview
     assert change["booking"] == api.get(f"/bookings/{booking_id}").json()
     assert api.world.examine() == []

@@ -4,7 +4,7 @@ import uuid
 from typing import Any
 
 import pytest
-from support.api.api import Api
+from support.api.api import Api, body_of
 from support.api.refusals import conflict_reason, nothing_changes
 from support.world.hooks import Hooks
 from support.world.world import DAY
@@ -35,9 +35,7 @@ def events(api: Api, endpoint: str) -> dict[str, str]:
 
 
 def redeliver(api: Api, endpoint: str, event_id: str, status: int = 202) -> Any:
-    answer = api.call("POST", f"/webhooks/{endpoint}/redeliver", json={"event_id": event_id})
-    assert answer.status_code == status, answer.text
-    return answer.json()
+    return body_of(api.call("POST", f"/webhooks/{endpoint}/redeliver", json={"event_id": event_id}), status)
 
 
 def claim(hooks: Hooks, endpoint: str) -> list[ClaimedDelivery]:
@@ -46,8 +44,7 @@ def claim(hooks: Hooks, endpoint: str) -> list[ClaimedDelivery]:
 
 
 def listed(api: Api, endpoint: str) -> list[Any]:
-    deliveries: list[Any] = api.get(f"/webhooks/{endpoint}/deliveries").json()["data"]
-    return deliveries
+    return list(api.get(f"/webhooks/{endpoint}/deliveries").json()["data"])
 
 
 def test_what_was_delivered_is_sent_again_with_the_same_body(

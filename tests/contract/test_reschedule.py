@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.api.api import Api
+from support.api.api import Api, body_of
 from support.api.refusals import nothing_changes, refused
 from support.world.operations import Operations
 from support.world.world import DAY, NOON
@@ -34,18 +34,13 @@ def path_of(booking_id: str, end: str = "reschedule") -> str:
 
 
 def moved(api: Api, booking_id: str, departure_id: str) -> dict[str, Any]:
-    response = api.post(path_of(booking_id), {"departure_id": departure_id})
-    assert response.status_code == 200, response.text
-    change: dict[str, Any] = response.json()
-    return change
+    return dict(body_of(api.post(path_of(booking_id), {"departure_id": departure_id})))
 
 
 def previewed(api: Api, booking_id: str, departure_id: str) -> dict[str, Any]:
     with nothing_changes(api.world):
-        response = api.call("POST", path_of(booking_id, "reschedule/preview"), json={"departure_id": departure_id})
-    assert response.status_code == 200, response.text
-    change: dict[str, Any] = response.json()
-    return change
+        body = {"departure_id": departure_id}
+        return dict(body_of(api.call("POST", path_of(booking_id, "reschedule/preview"), json=body)))
 
 
 def reasons(change: dict[str, Any]) -> list[tuple[str, str | None]]:

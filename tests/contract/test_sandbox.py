@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from support.api.api import Api, booking_body, error_of
+from support.api.api import Api, body_of, booking_body, error_of
 from support.api.refusals import conflict_reason, nothing_changes, reason_of
 from support.databases import due
 from support.receivers.stripe_ledger import stripe
@@ -150,11 +150,9 @@ def test_captured_mails_are_listed_page_by_page(sandbox: Api) -> None:
 # Payments ------------------------------------------------------------------------------------------------------------
 
 
-def check_out(sandbox: Api, **over: Any) -> dict[str, Any]:
+def check_out(sandbox: Api) -> dict[str, Any]:
     departure = sandbox.world.departure(sandbox.world.experience(), starts_at=NOON + 30 * DAY)
-    response = sandbox.post("/checkouts", checkout_body(departure, 1, **over), key=over.pop("key", None))
-    assert response.status_code == 201, response.text
-    return dict(response.json())
+    return dict(body_of(sandbox.post("/checkouts", checkout_body(departure, 1)), 201))
 
 
 def pay(sandbox: Api, checkout_id: str, *card: str) -> Any:

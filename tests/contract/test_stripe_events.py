@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from support.api.api import Api
+from support.api.api import Api, body_of
 from support.receivers.stripe_ledger import Ledger
 from support.world.checkouts import Event, Webhooks, actor_of, checkout_body, intent_row
 
@@ -34,10 +34,8 @@ class Shop:
 
     def __init__(self, api: Api, ledger: Ledger, departure_id: str, *, is_paid: bool) -> None:
         self.api, self.webhooks = api, Webhooks(ledger, api.world.org, cell=api.world.installation.cell)
-        response = api.post("/checkouts", checkout_body(departure_id))
-        assert response.status_code == 201, response.text
-        self.booking_id = response.json()["id"]
-        self.intent_id = response.json()["payment"]["intent_id"]
+        checkout = body_of(api.post("/checkouts", checkout_body(departure_id)), 201)
+        self.booking_id, self.intent_id = checkout["id"], checkout["payment"]["intent_id"]
         ledger.pay(self.intent_id)
         if is_paid:
             assert self.send(self.event("succeeded")) == 200

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.api.api import Api
+from support.api.api import Api, body_of
 from support.api.refusals import conflict_reason, nothing_changes, refused
 from support.world.operations import Operations
 from support.world.world import DAY, NOON
@@ -19,10 +19,7 @@ SEATS = 100  # of the fixture `departure`
 
 
 def attended(api: Api, booking_id: str, verb: str, **arguments: Any) -> dict[str, Any]:
-    response = api.call("POST", f"/bookings/{booking_id}/{verb}", **arguments)
-    assert response.status_code == 200, response.text
-    booking: dict[str, Any] = response.json()
-    return booking
+    return dict(body_of(api.call("POST", f"/bookings/{booking_id}/{verb}", **arguments)))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api.api import Api
+from support.api.api import Api, body_of
 from support.api.endpoints import OPERATIONS
 from support.api.refusals import invalid_field, nothing_changes, refused
 from support.receivers.senders import FakeSender, worker_of
@@ -28,15 +28,11 @@ pytestmark = [pytest.mark.one_database, pytest.mark.usefixtures("public_addresse
 
 def create(api: Api, **over: Any) -> Any:
     body = {"url": "https://hooks.example.com/in", "event_types": ["booking.created"], "headers": HEADERS, **over}
-    answer = api.call("POST", "/webhooks", json=body)
-    assert answer.status_code == 201, answer.text
-    return answer.json()
+    return body_of(api.call("POST", "/webhooks", json=body), 201)
 
 
 def change(api: Api, endpoint: str, **body: Any) -> Any:
-    answer = api.call("PATCH", f"/webhooks/{endpoint}", json=body)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    return body_of(api.call("PATCH", f"/webhooks/{endpoint}", json=body))
 
 
 def claimed(api: Api, endpoint: str) -> ClaimedDelivery:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from support.api import raw
-from support.api.api import Api
+from support.api.api import Api, body_of
 from support.api.endpoints import DOCUMENT, OPERATIONS, Operation
 from support.api.refusals import conflict_reason, field_of, invalid_field, nothing_changes, refused
 from support.world.hooks import Hooks, queue_rows
@@ -48,10 +48,7 @@ def body(*types: str, **over: Any) -> dict[str, Any]:
 
 
 def create(api: Api, *types: str, **over: Any) -> dict[str, Any]:
-    response = api.call("POST", "/webhooks", json=body(*types, **over))
-    assert response.status_code == 201, response.content
-    endpoint: dict[str, Any] = response.json()
-    return endpoint
+    return dict(body_of(api.call("POST", "/webhooks", json=body(*types, **over)), 201))
 
 
 def change(api: Api, endpoint_id: str, **fields: Any) -> httpx.Response:
@@ -64,10 +61,7 @@ def book(api: Api) -> None:
 
 
 def log(api: Api, endpoint_id: str, **params: Any) -> list[dict[str, Any]]:
-    response = api.get(f"/webhooks/{endpoint_id}/deliveries", **params)
-    assert response.status_code == 200, response.content
-    data: list[dict[str, Any]] = response.json()["data"]
-    return data
+    return list(body_of(api.get(f"/webhooks/{endpoint_id}/deliveries", **params))["data"])
 
 
 def dead(api: Api, delivery_id: str, **over: Any) -> None:
@@ -81,6 +75,26 @@ def attempt(api: Api, delivery_id: str, number: int, **over: Any) -> str:
     queue_rows(api.world)
     row = {"delivery_id": delivery_id, "number": number, "trigger": "scheduled", "started_at": api.world.clock()}
     return api.world.insert(tables.attempts, **(row | over))
+
+
+@pytest.fixture
+def endpoint(api: Api) -> str:
+    """An endpoint that subscribes to created bookings."""
+    return str(create(api)["id"])
+
+
+@pytest.fixture
+def delivery(api: Api, endpoint: str) -> str:
+    """The endpoint's queued delivery of a booking."""
+    book(api)
+    return str(log(api, endpoint)[0]["id"])
+
+
+@pytest.fixture
+def failed(api: Api, delivery: str) -> str:
+    """That delivery, which is dead."""
+    dead(api, delivery)
+    return delivery
 
 
 # Create ----------------------------------------------------------------------------------------------------------
@@ -187,8 +201,7 @@ def test_ten_endpoints_and_no_eleventh(api: Api, other_api: Api) -> None:
 
 
 @pytest.mark.one_database
-def test_an_address_that_is_not_public_is_refused_in_fixed_words(api: Api, dns: Dns) -> None:
-    endpoint = create(api)["id"]
+def test_an_address_that_is_not_public_is_refused_in_fixed_words(api: Api, endpoint: str, dns: Dns) -> None:
     dns.urls.clear()
     with nothing_changes(api.world):
         answers = api.call("POST", "/webhooks", json=body(url=PRIVATE)), change(api, endpoint, url=PRIVATE)
@@ -201,8 +214,7 @@ def test_an_address_that_is_not_public_is_refused_in_fixed_words(api: Api, dns: 
 
 
 @pytest.mark.one_database
-def test_a_forbidden_port_is_refused_at_creation_and_change(api: Api) -> None:
-    endpoint = create(api)["id"]
+def test_a_forbidden_port_is_refused_at_creation_and_change(api: Api, endpoint: str) -> None:
     with nothing_changes(api.world):
         for port in (1, 22, 25, 80, 444, 1023, 5432, 6379):
             url = f"https://receiver.example:{port}/hook"
@@ -316,10 +328,7 @@ def test_without_endpoints_the_page_is_empty(api: Api) -> None:
     assert api.get("/webhooks").json() == {"data": [], "has_more": False, "next_cursor": None}
 
 
-def test_reading_is_a_few_statements(api: Api, statements: list[str]) -> None:
-    endpoint = create(api)["id"]
-    book(api)
-    delivery = log(api, endpoint)[0]["id"]
+def test_reading_is_a_few_statements(api: Api, endpoint: str, delivery: str, statements: list[str]) -> None:
     # The key, the endpoint, where its events stand, the events without a row, and the rows.
     log_of, one = f"/{endpoint}/deliveries", f"/{endpoint}/deliveries/{delivery}"
     for path, count in (("", 2), (f"/{endpoint}", 2), (log_of, 5), (one, 5)):
@@ -343,11 +352,8 @@ def perform(api: Api, operation: Operation, endpoint: str, delivery: str) -> htt
     return api.call(operation.method, path, headers={"x-request-id": "the-same"}, **body)
 
 
-def test_a_deleted_endpoint_is_not_found(api: Api) -> None:
+def test_a_deleted_endpoint_is_not_found(api: Api, endpoint: str, delivery: str) -> None:
     """test_tenants.py has the endpoints of other organizations."""
-    endpoint = create(api)["id"]
-    book(api)
-    delivery = log(api, endpoint)[0]["id"]
     dead(api, delivery)
     assert api.call("DELETE", f"/webhooks/{endpoint}").status_code == 204
     with nothing_changes(api.world):
@@ -382,8 +388,7 @@ def test_only_the_given_fields_change(api: Api, clock: FixedClock) -> None:
     for fields in ({"url": url}, {"description": "Other"}, {"event_types": ["customer.created", "booking.cancelled"]}):
         expected = endpoint | fields | {"updated_at": "2026-11-21T14:00:00+01:00"}
         expected["event_types"] = sorted(expected["event_types"])
-        response = change(api, endpoint["id"], **fields)
-        assert (response.status_code, response.json()) == (200, expected)
+        assert body_of(change(api, endpoint["id"], **fields)) == expected
         assert api.get(f"/webhooks/{endpoint['id']}").json() == expected
         endpoint = expected
 
@@ -409,10 +414,9 @@ def test_a_description_can_be_removed(api: Api) -> None:
 # Off and on ------------------------------------------------------------------------------------------------------
 
 
-def test_disabling_an_endpoint_fails_its_queued_and_later_deliveries(api: Api, clock: FixedClock) -> None:
-    endpoint = create(api, "booking.created")["id"]
+def test_disabling_an_endpoint_fails_its_queued_and_later_deliveries(api: Api, endpoint: str) -> None:
     book(api)
-    clock.advance(HOUR)
+    api.world.clock.advance(HOUR)
     changed = change(api, endpoint, status="disabled").json()
     at = "2026-11-21T14:00:00+01:00"
     assert (changed["status"], changed["disabled_reason"], changed["disabled_at"]) == ("disabled", "manual", at)
@@ -434,9 +438,8 @@ def test_disabling_an_endpoint_fails_its_queued_and_later_deliveries(api: Api, c
     ],
 )
 def test_six_failures_show_since_when_an_endpoint_is_failing(
-    api: Api, columns: dict[str, Any], hours: int | None
+    api: Api, endpoint: str, columns: dict[str, Any], hours: int | None
 ) -> None:
-    endpoint = create(api)["id"]
     enabled = {"created_at": NOON - 90 * HOUR, "enabled_at": NOON - 40 * HOUR}
     api.world.change(tables.webhook_endpoints, endpoint, **enabled, **columns)
     expected = None if hours is None else api.world.organization.zone.iso(NOON - hours * HOUR)
@@ -463,8 +466,7 @@ def test_enabling_an_endpoint_resets_it_and_publishes_an_event(api: Api, clock: 
     assert event["data"]["object"] == changed
 
 
-def test_an_endpoint_disabled_by_failures_can_stay_disabled(api: Api) -> None:
-    endpoint = create(api)["id"]
+def test_an_endpoint_disabled_by_failures_can_stay_disabled(api: Api, endpoint: str) -> None:
     off = {"status": "auto_disabled", "disabled_reason": "delivery_failures", "disabled_at": NOON}
     api.world.change(tables.webhook_endpoints, endpoint, **off)
     changed = change(api, endpoint, status="disabled").json()
@@ -474,8 +476,7 @@ def test_an_endpoint_disabled_by_failures_can_stay_disabled(api: Api) -> None:
 # Delete ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_deleted_endpoint_is_answered_with_nothing(api: Api) -> None:
-    endpoint = create(api)["id"]
+def test_a_deleted_endpoint_is_answered_with_nothing(api: Api, endpoint: str) -> None:
     answer = raw.call(api.client, "DELETE", f"/api/v1/webhooks/{endpoint}", key=api.key)
     assert (answer.status_code, answer.content) == (204, b"")
     assert not answer.headers.keys() & {"content-type", "content-length"}
@@ -484,8 +485,7 @@ def test_a_deleted_endpoint_is_answered_with_nothing(api: Api) -> None:
     assert api.get("/webhooks").json()["data"] == []
 
 
-def test_deleting_an_endpoint_fails_its_queued_deliveries_and_adds_none(api: Api) -> None:
-    endpoint = create(api, "booking.created")["id"]
+def test_deleting_an_endpoint_fails_its_queued_deliveries_and_adds_none(api: Api, endpoint: str) -> None:
     book(api)
     queue_rows(api.world)
     book(api)
@@ -515,17 +515,13 @@ def live(api: Api, endpoint_id: str) -> list[str]:
 
 
 def rotate(api: Api, endpoint_id: str, **fields: Any) -> dict[str, Any]:
-    response = api.call("POST", f"/webhooks/{endpoint_id}/rotate-secret", json=fields)
-    assert response.status_code == 200, response.content
-    endpoint: dict[str, Any] = response.json()
-    return endpoint
+    return dict(body_of(api.call("POST", f"/webhooks/{endpoint_id}/rotate-secret", json=fields)))
 
 
 def test_a_new_secret_signs_beside_the_former_one_for_a_day(api: Api, clock: FixedClock) -> None:
     endpoint = create(api)
-    response = api.call("POST", f"/webhooks/{endpoint['id']}/rotate-secret")
-    rotated = response.json()
-    assert (response.status_code, rotated["secret"] != endpoint["secret"]) == (200, True)
+    rotated = body_of(api.call("POST", f"/webhooks/{endpoint['id']}/rotate-secret"))
+    assert rotated["secret"] != endpoint["secret"]
     assert WebhookEndpointWithSecret.model_validate(rotated).to_json() == rotated
     assert rotated["previous_secret_expires_at"] == "2026-11-22T13:00:00+01:00"
     assert live(api, endpoint["id"]) == [rotated["secret"], endpoint["secret"]]
@@ -589,9 +585,7 @@ def test_a_rotation_is_published_without_the_secret(api: Api) -> None:
 
 def test_a_ping_is_queued_for_that_one_endpoint(api: Api) -> None:
     endpoint, other = create(api)["id"], create(api)["id"]
-    response = api.call("POST", f"/webhooks/{endpoint}/test")
-    ping = response.json()
-    assert response.status_code == 202
+    ping = body_of(api.call("POST", f"/webhooks/{endpoint}/test"), 202)
     assert Delivery.model_validate(ping).to_json() == ping
     assert ping == {
         "id": ping["id"],
@@ -616,8 +610,7 @@ def test_a_ping_is_queued_for_that_one_endpoint(api: Api) -> None:
     assert log(api, other) == []
 
 
-def test_a_ping_can_be_read_back(api: Api) -> None:
-    endpoint = create(api)["id"]
+def test_a_ping_can_be_read_back(api: Api, endpoint: str) -> None:
     delivery = api.call("POST", f"/webhooks/{endpoint}/test").json()
     event = api.get(f"/events/{delivery['event_id']}").json()
     assert (event["type"], event["resource_type"], event["resource_id"]) == ("ping", "webhook", None)
@@ -627,8 +620,7 @@ def test_a_ping_can_be_read_back(api: Api) -> None:
 
 
 @pytest.mark.parametrize("status", ["disabled", "auto_disabled"])
-def test_an_endpoint_that_is_off_gets_one_attempt(api: Api, status: str) -> None:
-    endpoint = create(api)["id"]
+def test_an_endpoint_that_is_off_gets_one_attempt(api: Api, endpoint: str, status: str) -> None:
     api.world.change(tables.webhook_endpoints, endpoint, status=status)
     delivery = api.call("POST", f"/webhooks/{endpoint}/test").json()
     assert (delivery["status"], delivery["max_attempts"], delivery["trigger"]) == ("queued", 1, "test")
@@ -667,10 +659,7 @@ def test_the_log_is_filtered(api: Api) -> None:
     assert log(api, endpoint, event_type="booking.confirmed", status="queued") == []
 
 
-def test_a_delivery_shows_its_attempts_the_oldest_first(api: Api, clock: FixedClock) -> None:
-    endpoint = create(api, "booking.created")["id"]
-    book(api)
-    delivery = log(api, endpoint)[0]["id"]
+def test_a_delivery_shows_its_attempts_the_oldest_first(api: Api, endpoint: str, delivery: str) -> None:
     excerpt = 'He said: "no", \\ and ☃\n'
     second = attempt(api, delivery, 2, trigger="manual")
     ended = {"duration_ms": 84, "response_status": 500, "response_excerpt": excerpt, "error": "http_status"}
@@ -690,49 +679,34 @@ def test_a_delivery_shows_its_attempts_the_oldest_first(api: Api, clock: FixedCl
 # Again -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def failed(api: Api) -> tuple[str, str]:
-    """An endpoint and its delivery, which is dead."""
-    endpoint = create(api, "booking.created")["id"]
-    book(api)
-    delivery = log(api, endpoint)[0]["id"]
-    dead(api, delivery)
-    return endpoint, delivery
-
-
 def retry(api: Api, endpoint: str, delivery: str) -> httpx.Response:
     return api.call("POST", f"/webhooks/{endpoint}/deliveries/{delivery}/retry")
 
 
-def test_a_dead_delivery_is_tried_once_more(api: Api, failed: tuple[str, str], clock: FixedClock) -> None:
-    endpoint, delivery = failed
-    attempt_id = attempt(api, delivery, 6)
+def test_a_dead_delivery_is_tried_once_more(api: Api, endpoint: str, failed: str, clock: FixedClock) -> None:
+    attempt_id = attempt(api, failed, 6)
     clock.advance(HOUR)
-    response = retry(api, endpoint, attempt_id)
-    retried = response.json()
-    assert response.status_code == 202
+    retried = body_of(retry(api, endpoint, attempt_id), 202)
     assert (retried["status"], retried["failure_reason"]) == ("queued", None)
     assert (retried["attempt_count"], retried["max_attempts"], retried["trigger"]) == (6, 7, "event")
     assert (retried["next_attempt_at"], retried["completed_at"]) == ("2026-11-21T14:00:00+01:00", None)
-    assert api.get(f"/webhooks/{endpoint}/deliveries/{delivery}").json() == retried
+    assert api.get(f"/webhooks/{endpoint}/deliveries/{failed}").json() == retried
     with nothing_changes(api.world):
-        assert conflict_reason(retry(api, endpoint, delivery)) == "delivery_not_dead"
+        assert conflict_reason(retry(api, endpoint, failed)) == "delivery_not_dead"
 
 
-def test_only_a_dead_delivery_is_tried_again(api: Api, failed: tuple[str, str]) -> None:
-    endpoint, delivery = failed
+def test_only_a_dead_delivery_is_tried_again(api: Api, endpoint: str, failed: str) -> None:
     for status in ("queued", "succeeded", "failed"):
-        api.world.change(tables.deliveries, delivery, status=status)
+        api.world.change(tables.deliveries, failed, status=status)
         with nothing_changes(api.world):
-            assert "use redeliver" in refused(retry(api, endpoint, delivery), 409, "conflict")["error"]
+            assert "use redeliver" in refused(retry(api, endpoint, failed), 409, "conflict")["error"]
 
 
-def test_nothing_is_tried_again_at_an_endpoint_that_is_off(api: Api, failed: tuple[str, str]) -> None:
-    endpoint, delivery = failed
+def test_nothing_is_tried_again_at_an_endpoint_that_is_off(api: Api, endpoint: str, failed: str) -> None:
     change(api, endpoint, status="disabled")
     with nothing_changes(api.world):
         answers = (
-            retry(api, endpoint, delivery),
+            retry(api, endpoint, failed),
             api.call("POST", f"/webhooks/{endpoint}/recover", json={"since": "2026-01-01"}),
         )
     for answer in answers:
@@ -740,17 +714,15 @@ def test_nothing_is_tried_again_at_an_endpoint_that_is_off(api: Api, failed: tup
 
 
 def recover(api: Api, endpoint: str, **fields: Any) -> int:
-    response = api.call("POST", f"/webhooks/{endpoint}/recover", json=fields)
-    assert response.status_code == 202, response.content
-    recovery_id, matched = response.json().values()
-    assert response.json() == {"id": recovery_id, "matched": matched}
+    recovery = body_of(api.call("POST", f"/webhooks/{endpoint}/recover", json=fields), 202)
+    recovery_id, matched = recovery.values()
+    assert recovery == {"id": recovery_id, "matched": matched}
     assert (recovery_id is None) == fields.get("dry_run", False)
     assert recovery_id is None or len(log(api, endpoint, recovery_id=recovery_id)) == matched
     return int(matched)
 
 
-def test_missed_deliveries_are_recovered(api: Api, failed: tuple[str, str], clock: FixedClock) -> None:
-    endpoint, delivery = failed
+def test_missed_deliveries_are_recovered(api: Api, endpoint: str, failed: str, clock: FixedClock) -> None:
     change(api, endpoint, status="disabled")
     book(api)
     clock.advance(HOUR)
@@ -762,11 +734,11 @@ def test_missed_deliveries_are_recovered(api: Api, failed: tuple[str, str], cloc
     rows = {row["id"]: row for row in log(api, endpoint)}
     assert {row["status"] for row in rows.values()} == {"queued"}
     assert sorted(row["trigger"] for row in rows.values()) == ["event", "recover", "recover"]
-    recovered = rows[delivery]
+    recovered = rows[failed]
     assert (recovered["attempt_count"], recovered["max_attempts"]) == (6, 12)
     assert (recovered["failure_reason"], recovered["completed_at"]) == (None, None)
     assert recovered["next_attempt_at"] == recovered["updated_at"] == "2026-11-21T14:00:00+01:00"
-    missed = next(row for row in rows.values() if row["trigger"] == "recover" and row["id"] != delivery)
+    missed = next(row for row in rows.values() if row["trigger"] == "recover" and row["id"] != failed)
     assert (missed["attempt_count"], missed["max_attempts"]) == (0, 6)
     assert recover(api, endpoint, since=ISO_NOON) == 0
 
@@ -788,14 +760,12 @@ def test_recovery_keeps_to_its_time_its_statuses_and_its_types(api: Api, clock: 
     assert [row["status"] for row in log(api, other)] == ["dead", "dead"]
 
 
-def test_tests_are_not_recovered(api: Api) -> None:
-    endpoint = create(api)["id"]
+def test_tests_are_not_recovered(api: Api, endpoint: str) -> None:
     dead(api, api.call("POST", f"/webhooks/{endpoint}/test").json()["id"])
     assert recover(api, endpoint, since=ISO_NOON, event_types=["ping"]) == 0
 
 
-def test_the_ends_of_time_are_no_error(api: Api) -> None:
-    endpoint = create(api)["id"]
+def test_the_ends_of_time_are_no_error(api: Api, endpoint: str) -> None:
     assert recover(api, endpoint, since="0001-01-01", until="9999-12-31T23:59:59-12:00") == 0
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.api.api import Api
+from support.api.api import Api, body_of
 from support.api.client import WholeResponses
 from support.api.octo import UNKNOWN, JsonObject, refused
 from support.world.operations import Operations
@@ -34,15 +34,11 @@ def call(api: Api, method: str, path: str, capabilities: str = "", **arguments: 
 
 
 def read(api: Api, path: str, capabilities: str = "") -> Any:
-    answer = call(api, "GET", path, capabilities)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    return body_of(call(api, "GET", path, capabilities))
 
 
 def check(api: Api, path: str, body: JsonObject, capabilities: str = "") -> Any:
-    answer = call(api, "POST", path, capabilities, json=body)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    return body_of(call(api, "POST", path, capabilities, json=body))
 
 
 @pytest.fixture

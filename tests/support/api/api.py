@@ -46,9 +46,7 @@ class Api:
     def pages(self, path: str, **params: Any) -> Iterator[dict[str, Any]]:
         """Yield page after page of a list, until there is no more."""
         for _ in range(PAGES_MAX):
-            response = self.get(path, **params)
-            assert response.status_code == 200, response.text
-            page = response.json()
+            page = body_of(self.get(path, **params))
             assert page["has_more"] == (page["next_cursor"] is not None)
             yield page
             if not page["has_more"]:
@@ -83,6 +81,12 @@ def booking_body(departure_id: str, *, count: int = 1, **over: Any) -> dict[str,
         "payment": "pay_on_site",
         **over,
     }
+
+
+def body_of(response: httpx.Response, status: int = 200) -> Any:
+    """Check the status of a response, and return its body."""
+    assert response.status_code == status, response.text
+    return response.json()
 
 
 def error_of(response: httpx.Response) -> tuple[int, str]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 
-from support.api.api import Api
+from support.api.api import Api, body_of
 from support.world.operations import Operations
 from support.world.world import DAY
 
@@ -31,9 +31,7 @@ class Octo:
         return answer
 
     def result(self, method: str, path: str, **arguments: Any) -> Any:
-        answer = self.call(method, path, **arguments)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        return body_of(self.call(method, path, **arguments))
 
     def order(self, count: int = 2, **over: Any) -> JsonObject:
         departure = {"productId": self.product, "optionId": "DEFAULT", "availabilityId": self.ids[0]}
