@@ -22,7 +22,7 @@ from booking_core.base.errors import ApiKeyInvalid, ApiKeyMissing, Unavailable
 from booking_core.db.engine import Database, Tx
 from booking_core.records.idempotency import Answer
 from booking_server.execution.authenticator import Authenticator, Credentials, network_of
-from booking_server.execution.executor import BatchExecutor, HandOver, OwnerQueue, Place
+from booking_server.execution.executor import RETRY, BatchExecutor, HandOver, OwnerQueue, Place
 
 T = TypeVar("T")
 
@@ -34,7 +34,10 @@ _KEY_THREADS = 2
 _KEY_BATCH = 32
 """Reads of keys that are answered together. Each costs one row at most, and one statement looks up all their keys."""
 LIST_THREADS = 4
-_LIST_BATCH = 4
+_LIST_BATCH = 8
+LIST_TURN_S = 0.02
+"""The seconds after which a batch of lists begins no further one: the others wait for the next turn of their
+organization."""
 WRONG_KEY_PAUSE_S = 0.001
 """The pause of the lane for new keys after each request with a wrong one, or none. Guesses on many connections take the
 interpreter from all other requests otherwise, before the limits of their addresses end it."""
@@ -172,7 +175,11 @@ class Reads:
     def _run_lists(self, reads: Sequence[Read]) -> list[Any]:
         with self._lists_connections.reading() as tx:
             self._look_up(tx, reads)
-            return [self._result(tx, read) for read in reads]
+            turn_ends_s = self._clock() + LIST_TURN_S
+            first, *others = reads
+            results = [self._result(tx, first)]
+            results += [self._result(tx, read) if self._clock() < turn_ends_s else RETRY for read in others]
+            return results
 
     def _look_up(self, tx: Tx, reads: Sequence[Read]) -> None:
         """Look up the keys of a batch with one statement."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import date, timedelta
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from booking_core.base.clock import HOUR, MINUTE, Zone
@@ -16,6 +17,8 @@ _CLOSED = str(DepartureStatus.CLOSED)
 _CANCELLED = str(DepartureStatus.CANCELLED)
 _LOCAL = len("2026-12-24T10:00:00")
 """The length of a timestamp without its offset."""
+_PRICES_MAX = 4096
+"""The number of different prices that are kept presented."""
 
 
 class DepartureRow(NamedTuple):
@@ -106,9 +109,12 @@ _Prices = tuple[dict[str, Any] | None, list[dict[str, Any]]]
 """The advertised price, and the tiers with their prices at a departure."""
 
 
+@lru_cache(_PRICES_MAX)
 def _present_prices(
     price_tiers: str, price_from: int | None, price_minor: int | None, prices: str | None, currency: str
 ) -> _Prices:
+    """Return the prices of a departure. Those with the same prices, in all responses, share the result: it must not be
+    changed."""
     amount = advertised_minor(price_tiers, price_from, price_minor, prices)
     return (
         None if amount is None else {"amount_minor": amount, "currency": currency},
@@ -119,11 +125,9 @@ def _present_prices(
 def presenter(zone: Zone, organization_hours: int, at: int) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
     """Return a function that presents a row of `store.available` as in API v1 section 2, at an instant.
 
-    Rows are unpacked by position and common values are looked up once, because a response has thousands of rows. The
-    prices are presented once for the departures that share them: the results must not be changed.
+    Rows are unpacked by position and common values are looked up once, because a response has thousands of rows.
     """
     iso, timezone = zone.iso_again, zone.name
-    presented: dict[tuple[str, int | None, str | None], _Prices] = {}
 
     def present(row: tuple[Any, ...]) -> dict[str, Any]:
         (
@@ -145,10 +149,7 @@ def presenter(zone: Zone, organization_hours: int, at: int) -> Callable[[tuple[A
         ) = row
         closes = closes_at(starts, experience_hours, organization_hours)
         available = seats_available(seats_total, seats_taken, seats_held)
-        key = experience_id, price_minor, prices
-        price_and_tiers = presented.get(key)
-        if price_and_tiers is None:
-            price_and_tiers = presented[key] = _present_prices(price_tiers, price_from, price_minor, prices, currency)
+        price, offered = _present_prices(price_tiers, price_from, price_minor, prices, currency)
         starts_at = iso(starts)
         return {
             "id": departure_id,
@@ -159,10 +160,10 @@ def presenter(zone: Zone, organization_hours: int, at: int) -> Callable[[tuple[A
             "ends_at": iso(ends_at(starts, own_end, duration_minutes)),
             "seats_total": seats_total,
             "seats_available": available,
-            "price": price_and_tiers[0],
-            "price_tiers": price_and_tiers[1],
+            "price": price,
+            "price_tiers": offered,
             "booking_closes_at": iso(closes),
-            "status": status(stored_status, closes, available, at, has_price=bool(price_and_tiers[1])),
+            "status": status(stored_status, closes, available, at, has_price=bool(offered)),
         }
 
     return present

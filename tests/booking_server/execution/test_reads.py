@@ -177,6 +177,47 @@ def test_two_organizations_with_slow_lists_have_equal_parts_of_the_lanes(
     assert asyncio.run(with_held_lanes(first, second_too)) == (PART, PART)
 
 
+def test_another_organization_has_the_next_turn_after_a_list_that_took_one(
+    service: Service, new_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lists that wait together run in one batch as long as a turn lasts. One of two threads is held all the time."""
+    monkeypatch.setattr(reads_module, "LIST_THREADS", 2)
+    at_s, order, works = [100.0], list[str](), (HeldWork(), HeldWork())
+    reads = Reads(service.database, service.authenticator, clock=lambda: at_s[0])
+
+    def listing(name: str, lasts_s: float) -> Callable[[Tx], None]:
+        def run(_: Tx) -> None:
+            order.append(name)
+            at_s[0] += lasts_s
+
+        return run
+
+    async def scenario() -> None:
+        holders = [asyncio.ensure_future(reads.read_of(new_world().org, work, is_list=True)) for work in works]
+        for work in works:
+            await work.wait_for(1)
+        slow, quick, neighbour = (new_world().org for _ in range(3))
+        turn_s = reads_module.LIST_TURN_S
+        waiting = [
+            asyncio.ensure_future(reads.read_of(organization_id, listing(name, lasts_s), is_list=True))
+            for organization_id, name, lasts_s, count in (
+                (slow, "slow", turn_s, 3),
+                (quick, "quick", 0.0, 3),
+                (neighbour, "neighbour", 0.0, 1),
+            )
+            for _ in range(count)
+        ]
+        await asyncio.sleep(0)
+        works[0].free.set()
+        await asyncio.gather(*waiting)
+        works[1].free.set()
+        await asyncio.gather(*holders)
+
+    asyncio.run(scenario())
+    reads.close()
+    assert order == ["slow", "quick", "quick", "quick", "neighbour", "slow", "slow"]
+
+
 def test_wrong_keys_do_not_hold_callers_whose_keys_are_known(
     service: Service, new_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
