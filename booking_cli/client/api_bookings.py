@@ -15,6 +15,7 @@ from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.formatting import booking_text, money
 from booking_cli.framework.options import Paging
 from booking_cli.framework.output import LIMIT_REACHED, ListPage
+from booking_cli.framework.tables import Columns
 from booking_core.models.json import JsonObject
 
 if TYPE_CHECKING:
@@ -33,15 +34,7 @@ _BACK = {
 }
 
 
-def write_search(
-    cli: Cli,
-    paging: Paging,
-    params: Mapping[str, Any],
-    name: str,
-    columns: tuple[str, ...],
-    *,
-    truncated: Mapping[str, int],
-) -> None:
+def write_search(cli: Cli, paging: Paging, params: Mapping[str, Any], name: str, columns: Columns) -> None:
     """Search the API's list for bookings of guests with a name, and write them.
 
     Raises:
@@ -54,7 +47,7 @@ def write_search(
         with api_client.connect(cli) as client:
             yield from _search(cli, client, query, matches, paging.most)
 
-    last = cli.render.pages(pages(), columns, truncated=truncated, empty="No booking found.")
+    last = cli.render.pages(pages(), columns)
     if last.get(LIMIT_REACHED):
         hint = f"search all with --all, continue with --starting-after {last['next_cursor']}"
         raise CliError(

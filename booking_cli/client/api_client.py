@@ -10,7 +10,7 @@ command is shown too.
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import Paging
 from booking_cli.framework.output import ListPage
+from booking_cli.framework.tables import Columns
 
 if TYPE_CHECKING:
     from booking_sdk import APIResponse, BookingClient, RequestOptions
@@ -209,19 +210,10 @@ def _parse(response: "APIResponse[Any]") -> ApiResponse:
     return ApiResponse(body, response.status_code, response.headers, response.meta.idempotent_replayed)
 
 
-def write_list(
-    cli: Cli,
-    paging: Paging,
-    path: str,
-    columns: Sequence[str],
-    *,
-    empty: str,
-    params: Mapping[str, Any] | None = None,
-    truncated: Mapping[str, int] | None = None,
-) -> None:
+def write_list(cli: Cli, paging: Paging, path: str, columns: Columns, **params: Any) -> None:
     """Request a list and write it; `params` are the filters."""
-    query = {**(params or {}), "order": paging.order, "starting_after": paging.starting_after}
-    cli.render.pages(_fetch(cli, path, query, paging.most), columns, truncated=truncated, empty=empty)
+    query = {**params, "order": paging.order, "starting_after": paging.starting_after}
+    cli.render.pages(_fetch(cli, path, query, paging.most), columns)
 
 
 def _fetch(cli: Cli, path: str, params: Mapping[str, Any], limit: int | None) -> Iterator[ListPage]:

@@ -1,24 +1,18 @@
 """Departures over HTTP, with the titles of their experiences."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from booking_cli.client import api_client
 from booking_cli.framework.context import Cli
 from booking_cli.framework.formatting import Item
+from booking_cli.framework.tables import Columns
 
 if TYPE_CHECKING:
     from booking_sdk import BookingClient
 
 TITLE = "experience.title"
 """Not a field of the API's departure: it is requested for tables, TSV, and if `--fields` names it."""
-COLUMNS = (
-    *("id", "starts_at", "status", "seats_available", "seats_total", "price", "booking_closes_at", "experience_id"),
-    TITLE,
-)
-TABLE = ("starts_at", "seats", "price", TITLE, "booking_closes_at")
-"""Columns of a terminal. The line below each departure has its id and the ids of its tiers, for a booking."""
-TRUNCATED = {TITLE: 40}
 
 
 def write_day(cli: Cli, day: str, experience_id: str | None) -> None:
@@ -27,7 +21,7 @@ def write_day(cli: Cli, day: str, experience_id: str | None) -> None:
     with api_client.connect(cli) as client:
         departures = api_client.fetch_page(client, "departures", params)["data"]
         departures = with_titles(cli, client, departures)
-    write(cli, departures)
+    cli.render.many(departures, COLUMNS)
 
 
 def with_titles(cli: Cli, client: "BookingClient", departures: Sequence[Item]) -> Sequence[Item]:
@@ -37,16 +31,6 @@ def with_titles(cli: Cli, client: "BookingClient", departures: Sequence[Item]) -
         return departures
     titles = _titles(client, {departure["experience_id"] for departure in departures})
     return [_with_title(departure, titles) for departure in departures]
-
-
-def write(cli: Cli, departures: Sequence[Item], *, limit: int | None = None) -> None:
-    """Write departures as a list, up to a number of them."""
-    settings: dict[str, Any] = {"columns": COLUMNS}
-    if cli.render.is_default_table:
-        departures = [{**departure, "seats": _seats(departure)} for departure in departures]
-        settings = {"columns": TABLE, "truncated": TRUNCATED, "below": _ids}
-    most = len(departures) if limit is None else limit
-    cli.render.limited(departures, most, **settings, empty="No departure found.")
 
 
 def _titles(client: "BookingClient", ids: Collection[str]) -> Mapping[str, str]:
@@ -76,3 +60,14 @@ def _seats(departure: Item) -> str:
     if departure["status"] != "open":
         return str(departure["status"])
     return f"{departure['seats_available']}/{departure['seats_total']}"
+
+
+COLUMNS = Columns(
+    f"id starts_at status seats_available seats_total price booking_closes_at experience_id {TITLE}".split(),
+    empty="No departure found.",
+    terminal=("starts_at", "seats", "price", TITLE, "booking_closes_at"),
+    cells={"seats": _seats},
+    truncated={TITLE: 40},
+    below=_ids,
+)
+"""On a terminal, the line below each departure has its id and the ids of its tiers, for a booking."""

@@ -7,6 +7,7 @@ from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.formatting import Item
 from booking_cli.framework.options import DEFAULT_LIMIT, Limit, OrgFilter, option
+from booking_cli.framework.tables import Columns
 from booking_cli.operator import storage
 
 if TYPE_CHECKING:
@@ -14,10 +15,6 @@ if TYPE_CHECKING:
     from booking_core.db.engine import Tx
 
 app = command_group("List the changes by operator commands and API keys (operator).")
-
-COLUMNS = ("at", "actor", "action", "organization", "summary", "actor_kind")
-TABLE = ("at", "actor", "action", "organization", "actor_kind")
-"""Columns of a terminal, by importance: a narrow one shows the first. The summary is below each row."""
 
 
 @command(app, "list", shape="audit_entry")
@@ -55,11 +52,18 @@ def list_(
         owner = organization.id if organization else None
         return audit.find(tx, organization_id=owner, since=earliest, action=action or "", limit=most)
 
-    is_table = cli.render.is_default_table
-    layout: dict[str, Any] = {"truncated": {"actor": 20}, "below": _summary if is_table else None}
-    storage.write_list(cli, find, org, limit, TABLE if is_table else COLUMNS, empty="No change found.", **layout)
+    storage.write_list(cli, find, org, limit, COLUMNS)
 
 
 def _summary(entry: Item) -> str:
     """Return the summary of an entry with a blank after each comma, where its line may end."""
     return str(entry["summary"]).replace(",", ", ")
+
+
+COLUMNS = Columns(
+    ("at", "actor", "action", "organization", "summary", "actor_kind"),
+    empty="No change found.",
+    terminal=("at", "actor", "action", "organization", "actor_kind"),
+    truncated={"actor": 20},
+    below=_summary,
+)

@@ -44,7 +44,7 @@ def availability(
             if len(departures) > limit:
                 break
         departures = api_departures.with_titles(cli, client, departures[: limit + 1])
-    api_departures.write(cli, departures, limit=limit)
+    cli.render.limited(departures, limit, api_departures.COLUMNS)
 
 
 def _windows(first: str, last: str | None) -> Iterator[dict[str, str]]:

@@ -14,6 +14,7 @@ from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import Departure, argument, option
+from booking_cli.framework.tables import Columns
 from booking_cli.operator import staff_bookings
 from booking_cli.operator.staff_bookings import note_dry_run
 
@@ -22,11 +23,11 @@ app = command_group(
     " the database."
 )
 
-COLUMNS = (
-    *("booking_number", "status", "departure.starts_at", "totals.total", "customer.name", "experience.title"),
-    *("payment.status", "id"),
+COLUMNS = Columns(
+    "booking_number status departure.starts_at totals.total customer.name experience.title payment.status id".split(),
+    empty="No booking found.",
+    truncated={"customer.name": 16, "experience.title": 24},
 )
-TRUNCATED = {"customer.name": 16, "experience.title": 24}
 STATUSES = ("pending", "confirmed", "cancelled")
 PAYMENTS = ("pay_on_site", "invoice", "external_paid")
 SOURCES = ("admin", "agency", "ai")
@@ -119,15 +120,13 @@ def list_(
     filters |= {"external_reference": external_reference}
     if org is not None:
         conditions = {**filters, "number": number, "email": email, "name": name}
-        staff_bookings.write_list(cli, org, paging, conditions, COLUMNS, truncated=TRUNCATED)
+        staff_bookings.write_list(cli, org, paging, conditions, COLUMNS)
         return
     params = {**filters, "booking_number": number, "email": email}
     if name is not None:
-        api_bookings.write_search(cli, paging, params, name, COLUMNS, truncated=TRUNCATED)
+        api_bookings.write_search(cli, paging, params, name, COLUMNS)
         return
-    api_client.write_list(
-        cli, paging, "bookings", COLUMNS, params=params, truncated=TRUNCATED, empty="No booking found."
-    )
+    api_client.write_list(cli, paging, "bookings", COLUMNS, **params)
 
 
 @command(app, "get", shape="booking")

@@ -26,7 +26,7 @@ def list_(cli: Cli) -> None:
         booking cells list -o json
     """
     settings = storage.load_settings()
-    cli.render.many([_shown(cell) for cell in cells.every(settings)], COLUMNS, empty="")
+    cli.render.many([_shown(cell) for cell in cells.every(settings)], COLUMNS)
 
 
 @command(app, "create", shape="cell", changes=True)

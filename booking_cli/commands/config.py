@@ -14,11 +14,17 @@ from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.formatting import text_of
 from booking_cli.framework.options import argument
+from booking_cli.framework.tables import Columns
 
 app = command_group("Show and change profiles and client settings.")
 
 SETTINGS = ("profile", "base_url", "api_key", "organization", "config_file")
-PROFILE_COLUMNS = ("profile", "is_current", "base_url", "organization", "key", "kept_in")
+SETTING_COLUMNS = Columns(("setting", "value", "origin"), wrapped=("value", "origin"))
+PROFILE_COLUMNS = Columns(
+    ("profile", "is_current", "base_url", "organization", "key", "kept_in"),
+    empty="There is no profile yet: booking login",
+    wrapped=("base_url",),
+)
 
 
 @command(app, "get")
@@ -40,7 +46,7 @@ def get(
     """
     rows = {row["setting"]: row for row in _current_settings(cli)}
     if setting is None:
-        cli.render.many(list(rows.values()), ("setting", "value", "origin"), wrapped=("value", "origin"))
+        cli.render.many(list(rows.values()), SETTING_COLUMNS)
     elif rows[setting]["value"] is None:
         raise CliError(f"{setting} is not set.", ExitCode.FAILED, code="not_set", hint="booking config get")
     elif cli.render.is_json_or_fields:
@@ -59,7 +65,7 @@ def list_(cli: Cli) -> None:
     stored = profiles.load()
     current = profiles.profile_name(cli)
     rows = [_profile_row(name, profile, current) for name, profile in sorted(stored.by_name.items())]
-    cli.render.many(rows, PROFILE_COLUMNS, wrapped=("base_url",), empty="There is no profile yet: booking login")
+    cli.render.many(rows, PROFILE_COLUMNS)
 
 
 @command(app, "set", shape="profile", changes=True)

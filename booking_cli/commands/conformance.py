@@ -7,6 +7,7 @@ from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.tables import Columns
 
 app = command_app()
 
@@ -38,7 +39,7 @@ def conformance(cli: Cli) -> int:
             raise CliError(f"{missing}.", code="not_a_sandbox", hint=hint) from None
         except httpx.TransportError as error:
             raise CliError(f"{base_url} cannot be reached: {error}.", ExitCode.NETWORK, code="network_error") from None
-    cli.render.many(outcomes, tuple(outcomes[0]), wrapped=("check", "reason"))
+    cli.render.many(outcomes, Columns(tuple(outcomes[0]), wrapped=("check", "reason")))
     count = Counter(outcome["status"] for outcome in outcomes)
     cli.render.note(f"checks: {count['kept']} kept, {count['broken']} broken, {count['skipped']} skipped")
     return ExitCode.FAILED if count["broken"] else ExitCode.OK

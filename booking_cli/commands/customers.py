@@ -12,6 +12,7 @@ from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.formatting import counted
 from booking_cli.framework.options import argument, option
+from booking_cli.framework.tables import Columns
 from booking_cli.operator import transactions
 from booking_cli.operator.staff_bookings import note_dry_run
 
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
 
 app = command_group("Manage customers. A customer is identified by the e-mail address.")
 
-COLUMNS = ("id", "name", "email", "phone", "tags", "email_subscription", "created_at")
-TRUNCATED = {"name": 24, "email": 32, "tags": 16}
+COLUMNS = Columns(
+    ("id", "name", "email", "phone", "tags", "email_subscription", "created_at"),
+    empty="No customer found.",
+    truncated={"name": 24, "email": 32, "tags": 16},
+)
 
 CustomerId = Annotated[str, argument("ID", "The customer's id; see `booking customers list`.", parser=identifier)]
 Email = Annotated[str, option("--email EMAIL", "The e-mail address.")]
@@ -42,9 +46,7 @@ def list_(
         booking customers list
         booking customers list --email ada@example.com
     """
-    api_client.write_list(
-        cli, paging, "customers", COLUMNS, params={"email": email}, truncated=TRUNCATED, empty="No customer found."
-    )
+    api_client.write_list(cli, paging, "customers", COLUMNS, email=email)
 
 
 @command(app, "get", shape="customer")

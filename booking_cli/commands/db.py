@@ -34,7 +34,7 @@ def upgrade(cli: Cli) -> None:
         cli.render.warn(warning)
     if settings.cells and not settings.cell:
         rows = _upgrade_cells(cli, settings)
-        cli.render.many(rows, tuple(rows[0]), empty="")
+        cli.render.many(rows, tuple(rows[0]))
     else:
         cli.render.one(_upgrade(cli, settings))
 

@@ -14,8 +14,9 @@ from booking_cli.framework.arguments import day, identifier
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.formatting import bar, counted, start_text
+from booking_cli.framework.formatting import Item, bar, counted, start_text
 from booking_cli.framework.options import DryRun, ExperienceFilter, OrgOfDatabase, OrgOfId, argument, choice, option
+from booking_cli.framework.tables import Columns
 from booking_cli.operator import cancellations, transactions
 from booking_cli.operator.staff_bookings import note_dry_run
 from booking_cli.operator.transactions import by_slug, of_departure, stored_id
@@ -27,16 +28,9 @@ if TYPE_CHECKING:
 
 app = command_group("List and manage departures.")
 
-COLUMNS = (
-    *("id", "starts_at", "experience.title", "status", "seats_sold", "seats_total", "seats_available"),
-    *("bookings.confirmed", "bookings.pending"),
-)
-TABLE = ("id", "start", "sold", "experience.title", "status", "bookings.confirmed", "bookings.pending", "price")
-"""Columns for a terminal. `start` is the time alone if one day is listed; `sold` is a bar and sold/total seats."""
 _BAR_WIDTH = 6
-BOOKINGS = tuple("booking_number customer.name totals.total payment.status refund.amount customer.email id".split())
-BOOKINGS_TABLE = ("number", "customer.name", "totals.total", "payment", "refund", "customer.email")
-TRUNCATED = {"experience.title": 24, "customer.name": 16}
+_BOOKINGS = "booking_number customer.name totals.total payment.status refund.amount customer.email id".split()
+BOOKINGS = Columns(_BOOKINGS, empty="It has no bookings.", terminal=_BOOKINGS[:-1], truncated={"customer.name": 16})
 REASON_CODES = ("admin", "agent")
 
 DepartureId = Annotated[str, argument("ID", "The departure's id; see `booking departures list`.", parser=identifier)]
@@ -79,20 +73,25 @@ def list_(
             experience_id=stored_id(experience) if experience else None,
         )
 
-    departures = transactions.read(cli, by_slug(org), query)
-    if cli.render.is_default_table:
-        rows = [_table_row(departure, is_one_day=last in (None, first)) for departure in departures]
-        cli.render.many(rows, TABLE, empty="No departure found.", truncated=TRUNCATED)
-    else:
-        cli.render.many(departures, COLUMNS)
+    cli.render.many(transactions.read(cli, by_slug(org), query), _columns(is_one_day=last in (None, first)))
 
 
-def _table_row(departure: JsonObject, *, is_one_day: bool) -> JsonObject:
-    start, sold, total = departure["starts_at"], departure["seats_sold"], departure["seats_total"]
-    return departure | {
-        "start": start[11:16] if is_one_day else start[5:16].replace("T", " "),
-        "sold": f"{bar(sold, total, _BAR_WIDTH)} {sold}/{total}",
-    }
+def _columns(*, is_one_day: bool) -> Columns:
+    """Return the columns. On a terminal, `start` is without the date if one day is listed, and `sold` has a bar."""
+    begin = len("2026-12-24 ") if is_one_day else len("2026-")
+    return Columns(
+        "id starts_at experience.title status seats_sold seats_total seats_available bookings.confirmed"
+        " bookings.pending".split(),
+        empty="No departure found.",
+        terminal="id start sold experience.title status bookings.confirmed bookings.pending price".split(),
+        cells={"start": lambda departure: start_text(departure)[begin:], "sold": _sold},
+        truncated={"experience.title": 24},
+    )
+
+
+def _sold(departure: Item) -> str:
+    sold, total = departure["seats_sold"], departure["seats_total"]
+    return f"{bar(sold, total, _BAR_WIDTH)} {sold}/{total}"
 
 
 @command(app, "get", shape="departure")
@@ -273,25 +272,13 @@ def _write_cancelled(cli: Cli, departure: JsonObject, affected: Sequence[JsonObj
     """Write the bookings with their refunds; in the json modes the envelope also has the departure."""
     refunds = cancellations.totals(affected)
     bookings = sorted(affected, key=lambda booking: booking["booking_number"] or 0)
-    columns: Sequence[str] = BOOKINGS
-    if cli.render.is_default_table:
-        columns, bookings = BOOKINGS_TABLE, [_booking_row(booking) for booking in bookings]
     extra = {"departure": departure, "refunds": refunds, "dry_run": dry_run}
-    cli.render.many(bookings, columns, empty="It has no bookings.", truncated=TRUNCATED, extra=extra)
+    cli.render.many(bookings, BOOKINGS, extra=extra)
     cli.render.note(_summary(departure, len(affected), cancellations.amounts_text(refunds), dry_run=dry_run))
     cancelled_before = departure["bookings"]["cancelled"] - (0 if dry_run else len(affected))
     if cancelled_before:
         cli.render.note(f"{counted(cancelled_before, 'booking')} had been cancelled before.")
     note_dry_run(cli, dry_run)
-
-
-def _booking_row(booking: JsonObject) -> JsonObject:
-    refund = booking["refund"]
-    return booking | {
-        "number": booking["booking_number"],
-        "payment": booking["payment"]["status"],
-        "refund": refund["amount"] if refund else None,
-    }
 
 
 def _summary(departure: JsonObject, count: int, refunds: str, *, dry_run: bool) -> str:

@@ -15,6 +15,7 @@ from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.formatting import text_of
 from booking_cli.framework.options import OrgFilter
 from booking_cli.framework.output import Renderer
+from booking_cli.framework.tables import Columns
 from booking_cli.operator import cells, secret_keys, storage
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 app = command_app()
 
-COLUMNS = ("kind", "invariant", "organization", "subject", "message", "remedy")
+COLUMNS = Columns(("kind", "invariant", "organization", "subject", "message", "remedy"), empty="No problems found.")
 OVERDUE_S = 600
 """The age from which a due job is a finding: the worker does not run, or cannot do it."""
 
@@ -48,7 +49,7 @@ def doctor(cli: Cli, org: OrgFilter = None) -> int:
     if findings and cli.render.is_default_table:
         write(cli, findings)
     else:
-        cli.render.many([asdict(finding) for finding in findings], COLUMNS, empty="No problems found.")
+        cli.render.many([asdict(finding) for finding in findings], COLUMNS)
     return exit_code(findings)
 
 

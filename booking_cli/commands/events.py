@@ -16,10 +16,11 @@ from booking_cli.framework.context import Cli
 from booking_cli.framework.options import FIRST_PAGE, Paging, argument, choice, option
 from booking_cli.framework.output import merge
 from booking_cli.framework.stream import Stream
+from booking_cli.framework.tables import Columns
 
 app = command_group("List and follow events.")
 
-COLUMNS = ("id", "type", "created_at", "resource_id", "sequence")
+COLUMNS = Columns(("id", "type", "created_at", "resource_id", "sequence"), empty="No event found.")
 STREAM_COLUMNS = {"created_at": 16, "type": 22, "resource_id": 36, "sequence": 8, "id": 36}
 """Columns with the width of their longest value, since later events are not known when the first line is written."""
 RESOURCES = ("booking", "customer", "gift_card", "webhook")
@@ -57,20 +58,8 @@ def list_(
         booking events list --resource-id 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --order asc
         booking events list --since 24h --all -o jsonl
     """
-    api_client.write_list(
-        cli,
-        paging,
-        "events",
-        COLUMNS,
-        params={
-            "type": event_types.query(types),
-            "resource_type": resource_type,
-            "resource_id": resource_id,
-            "created_since": since,
-            "created_until": until,
-        },
-        empty="No event found.",
-    )
+    params = {"type": event_types.query(types), "resource_type": resource_type, "resource_id": resource_id}
+    api_client.write_list(cli, paging, "events", COLUMNS, **params, created_since=since, created_until=until)
 
 
 @command(app, "get", shape="event")
@@ -112,7 +101,7 @@ def tail(
         newest = last[-1] if last else None
         past = last if since else last[len(last) - min(lines, len(last)) :]
         if not follow:
-            cli.render.many(past, tuple(STREAM_COLUMNS), empty="No event found.")
+            cli.render.many(past, Columns(tuple(STREAM_COLUMNS), empty=COLUMNS.empty))
             return
         cli.render.note("Waiting for events; Ctrl-C to stop.")
         stream = Stream(cli, STREAM_COLUMNS)

@@ -7,11 +7,15 @@ from booking_cli.framework.arguments import identifier
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.options import FIRST_PAGE, Paging, UpdatedSince, argument, option
+from booking_cli.framework.tables import Columns
 
 app = command_group("List and show experiences.")
 
-COLUMNS = ("id", "title", "is_published", "price_from", "duration", "slug", "updated_at")
-TRUNCATED = {"title": 28, "slug": 24}
+COLUMNS = Columns(
+    ("id", "title", "is_published", "price_from", "duration", "slug", "updated_at"),
+    empty="There is no experience yet: booking catalog import",
+    truncated={"title": 28, "slug": 24},
+)
 ExperienceId = Annotated[str, argument("ID", "The experience's id; see `booking experiences list`.", parser=identifier)]
 
 
@@ -28,15 +32,7 @@ def list_(
         booking experiences list
         booking experiences list --published --fields id,title,price_tiers -o json
     """
-    api_client.write_list(
-        cli,
-        paging,
-        "experiences",
-        COLUMNS,
-        params={"published": published, "updated_since": updated_since},
-        truncated=TRUNCATED,
-        empty="There is no experience yet: booking catalog import",
-    )
+    api_client.write_list(cli, paging, "experiences", COLUMNS, published=published, updated_since=updated_since)
 
 
 @command(app, "get", shape="experience")

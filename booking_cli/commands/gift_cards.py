@@ -12,6 +12,7 @@ from booking_cli.framework.context import Cli
 from booking_cli.framework.formatting import grouped_money
 from booking_cli.framework.options import argument, option
 from booking_cli.framework.secret_files import secret_output
+from booking_cli.framework.tables import Columns
 from booking_cli.operator import transactions
 from booking_cli.operator.transactions import by_slug, parse_instant
 
@@ -21,10 +22,15 @@ if TYPE_CHECKING:
 
 app = command_group("Manage gift cards.")
 
-COLUMNS = ("id", "code_last4", "status", "balance", "expires_at", "recipient.email", "initial_amount")
-TRANSACTION_COLUMNS = ("created_at", "type", "amount", "balance", "booking_id", "id")
+COLUMNS = Columns(
+    ("id", "code_last4", "status", "balance", "expires_at", "recipient.email", "initial_amount"),
+    empty="No gift card found.",
+    truncated={"recipient.email": 24},
+)
+TRANSACTION_COLUMNS = Columns(
+    ("created_at", "type", "amount", "balance", "booking_id", "id"), empty="The balance has not changed."
+)
 STATUSES = ("active", "expired", "inactive")
-TRUNCATED = {"recipient.email": 24}
 
 CardId = Annotated[str, argument("ID", "The gift card's id; see `booking gift-cards list`.", parser=identifier)]
 Currency = Annotated[str | None, option("--currency CODE", "ISO 4217 code; default: the organization's currency.")]
@@ -52,15 +58,7 @@ def list_(
         booking gift-cards list --status active
         booking gift-cards list --all --fields id,balance
     """
-    api_client.write_list(
-        cli,
-        paging,
-        "gift-cards",
-        COLUMNS,
-        params={"status": status, "updated_since": updated_since},
-        truncated=TRUNCATED,
-        empty="No gift card found.",
-    )
+    api_client.write_list(cli, paging, "gift-cards", COLUMNS, status=status, updated_since=updated_since)
 
 
 @command(app, "get", shape="gift_card")
@@ -86,9 +84,7 @@ def transactions_(cli: Cli, card_id: CardId, paging: options.Paging = options.FI
         booking gift-cards transactions 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
         booking gift-cards transactions 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --all -o jsonl
     """
-    api_client.write_list(
-        cli, paging, f"gift-cards/{card_id}/transactions", TRANSACTION_COLUMNS, empty="The balance has not changed."
-    )
+    api_client.write_list(cli, paging, f"gift-cards/{card_id}/transactions", TRANSACTION_COLUMNS)
 
 
 @command(app, "issue", shape="new_gift_card", changes=True)

@@ -14,6 +14,7 @@ from booking_cli.framework.environment import VARIABLES
 from booking_cli.framework.errors import CliError, closest
 from booking_cli.framework.exit_codes import MEANINGS
 from booking_cli.framework.options import argument
+from booking_cli.framework.tables import Columns
 
 app = command_app()
 
@@ -119,7 +120,7 @@ def _write_text(cli: Cli, text: str) -> None:
 
 
 def _write_table(cli: Cli, rows: list[dict[str, Any]]) -> None:
-    cli.render.many(rows, tuple(rows[0]), wrapped=("meaning",))
+    cli.render.many(rows, Columns(tuple(rows[0]), wrapped=("meaning",)))
 
 
 @command(app, "commands")
@@ -139,7 +140,7 @@ def commands(ctx: typer.Context) -> None:
         }
         for leaf in leaves(root.command, root)
     ]
-    ctx.obj.render.many(rows, ("command", "summary"), wrapped=("summary",))
+    ctx.obj.render.many(rows, Columns(("command", "summary"), wrapped=("summary",)))
 
 
 @command(app, "completion")

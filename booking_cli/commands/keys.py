@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,9 +11,10 @@ from booking_cli.framework.arguments import duration_us, one_of_or_newer
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.formatting import shortened
+from booking_cli.framework.formatting import Item, shortened
 from booking_cli.framework.options import Org, argument, option
 from booking_cli.framework.secret_files import SecretOutput, require_secret_in_output, secret_output
+from booking_cli.framework.tables import Columns
 from booking_cli.operator import storage
 from booking_cli.operator.transactions import parse_instant
 
@@ -23,11 +25,6 @@ if TYPE_CHECKING:
 SCOPES = tuple(openapi_parts.load()["scopes"])
 
 app = command_group("Manage API keys (operator).")
-
-COLUMNS = ("id", "name", "status", "expires_at", "last_used_at", "prefix", "scopes")
-TABLE = ("prefix", "name", "status", "expires_at", "scopes", "last_used_at", "id")
-"""Columns by importance: a narrow terminal shows the first ones. The prefix names a key as its id does."""
-TRUNCATED = {"name": 14, "scopes": 32}
 
 KeyId = Annotated[str, argument("ID", "The key's id or prefix; see `booking keys list`.")]
 SecretFile = Annotated[Path | None, option("--secret-file FILE", "Write the key to this new file (mode 0600).")]
@@ -99,18 +96,25 @@ def list_(cli: Cli, org: Org) -> None:
             now = organization.instant(tx.now())
             rows = [_key_object(key, organization, now) for key in keys.find(tx, organization)]
     empty = f"{org} has no key yet: booking keys create --org {org} --name NAME"
-    if cli.render.is_default_table:
-        rows = [row | {"scopes": _scopes_text(row["scopes"])} for row in rows]
-    columns = TABLE if cli.render.is_default_table else COLUMNS
-    cli.render.many(rows, columns, truncated=TRUNCATED, empty=empty)
+    cli.render.many(rows, replace(COLUMNS, empty=empty))
 
 
-def _scopes_text(scopes: Sequence[str]) -> str:
+def _scopes_text(key: Item) -> str:
     """Return the scopes with a word for those that a new key has."""
     from booking_core.models.scopes import READ_SCOPES
 
+    scopes = key["scopes"]
     rest = [scope for scope in scopes if scope not in READ_SCOPES]
     return ", ".join(["all read", *rest] if set(scopes) >= READ_SCOPES else scopes)
+
+
+COLUMNS = Columns(
+    ("id", "name", "status", "expires_at", "last_used_at", "prefix", "scopes"),
+    # The prefix names a key as its id does.
+    terminal=("prefix", "name", "status", "expires_at", "scopes", "last_used_at", "id"),
+    cells={"scopes": _scopes_text},
+    truncated={"name": 14, "scopes": 32},
+)
 
 
 @command(app, "show", shape="key")

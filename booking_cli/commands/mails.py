@@ -1,30 +1,32 @@
 """`booking mails`: list mails to guests and staff, and retry failed ones, in the database."""
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import DEFAULT_LIMIT, Limit, OrgFilter, argument, choice, option
+from booking_cli.framework.tables import Columns
 from booking_cli.operator import storage
 from booking_cli.operator.storage import organization_filter
 
 if TYPE_CHECKING:
     from booking_core.base.context import Organization
     from booking_core.base.errors import Conflict
-    from booking_core.db.engine import Database
+    from booking_core.db.engine import Database, Tx
     from booking_core.notifications import Mail
 
     RetryResult: TypeAlias = tuple[Mail, Organization] | Conflict
 
 app = command_group("List and retry mails to guests and staff; they are kept for 30 days (operator).")
 
-COLUMNS = tuple(
-    "id status recipient kind last_error organization attempt_count created_at sent_at next_attempt_at".split()
+COLUMNS = Columns(
+    "id status recipient kind last_error organization attempt_count created_at sent_at next_attempt_at".split(),
+    empty="No mail found.",
+    truncated={"recipient": 20, "last_error": 40},
 )
-"""Columns by importance: a narrow terminal shows the first ones."""
-TRUNCATED = {"recipient": 20, "last_error": 40}
 STATUSES = ("queued", "sent", "failed", "unwritten")
 BATCH_SIZE = 200
 """The size of a transaction: small, since on SQLite, which has one writer, bookings wait for it."""
@@ -60,18 +62,12 @@ def list_(
     from booking_core import notifications
 
     mail_status = notifications.MailStatus(status) if status else None
-    storage.write_list(
-        cli,
-        lambda tx, organization, most: [
-            notifications.present(*mail)
-            for mail in notifications.find(tx, organization, status=mail_status, limit=most)
-        ],
-        org,
-        limit,
-        COLUMNS,
-        truncated=TRUNCATED,
-        empty="No mail found.",
-    )
+
+    def find(tx: "Tx", organization: "Organization | None", most: int) -> list[dict[str, Any]]:
+        mails = notifications.find(tx, organization, status=mail_status, limit=most)
+        return [notifications.present(*mail) for mail in mails]
+
+    storage.write_list(cli, find, org, limit, COLUMNS)
 
 
 @command(app, "show", shape="mail")
@@ -123,7 +119,7 @@ def _retry_ids(cli: Cli, database: "Database", mail_ids: list[str], *, anyway: b
     from booking_core import notifications
 
     queued = database.write(lambda tx: notifications.retry(tx, mail_ids, anyway=anyway))
-    cli.render.many([notifications.present(*mail) for mail in queued], COLUMNS, truncated=TRUNCATED)
+    cli.render.many([notifications.present(*mail) for mail in queued], COLUMNS)
 
 
 def _retry_failed(cli: Cli, database: "Database", org: str | None, *, anyway: bool) -> None:
@@ -137,7 +133,7 @@ def _retry_failed(cli: Cli, database: "Database", org: str | None, *, anyway: bo
     queued = [notifications.present(*result) for result in results if not isinstance(result, Conflict)]
     skipped = [detail for result in results if isinstance(result, Conflict) for detail in result.details]
     extra = {"left": [detail.to_json() for detail in skipped]}
-    cli.render.many(queued, COLUMNS, truncated=TRUNCATED, empty="No mail was queued again.", extra=extra)
+    cli.render.many(queued, replace(COLUMNS, empty="No mail was queued again."), extra=extra)
     for reason, count in Counter(detail.reason for detail in skipped).items():
         cli.render.note(f"{count} skipped: {SKIPPED.get(reason, reason)}")
 

@@ -14,9 +14,12 @@ from typing import Any
 
 from booking_cli.framework.context import Cli
 from booking_cli.framework.formatting import Item, grouped_money, money, one_line, shortened
+from booking_cli.framework.tables import Columns
 
-COLUMNS = tuple("booking_number status customer.name guests add_ons unpaid customer.phone customer.email note".split())
-"""The columns of TSV."""
+COLUMNS = Columns(
+    "booking_number status customer.name guests add_ons unpaid customer.phone customer.email note".split(),
+    empty="There are no guests.",
+)
 _PRINTED = 80
 """The width without a terminal."""
 _NAME_MIN = 16
@@ -41,7 +44,7 @@ def write(cli: Cli, manifest: Item) -> None:
     if cli.render.format == "tsv" and not cli.render.fields:
         data = [{**entry, "guests": _party(entry), "add_ons": _add_ons(entry)} for entry in data]
     extra = {"departure": manifest["departure"], "totals": manifest["totals"]}
-    cli.render.many(data, COLUMNS, empty="There are no guests.", extra=extra)
+    cli.render.many(data, COLUMNS, extra=extra)
 
 
 def _width() -> int:

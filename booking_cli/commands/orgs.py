@@ -9,6 +9,7 @@ from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError, closest
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import argument, option
+from booking_cli.framework.tables import Columns
 from booking_cli.operator import cells, storage
 
 if TYPE_CHECKING:
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
 app = command_group("Manage organizations and their settings (operator).")
 
 FIRST_CELL = "first"
-COLUMNS = ("slug", "name", "timezone", "default_currency", "id")
-TRUNCATED = {"slug": 24, "name": 32}
+COLUMNS = Columns(
+    ("slug", "name", "timezone", "default_currency", "id"),
+    empty="There is no organization yet: booking orgs create --help",
+    truncated={"slug": 24, "name": 32},
+)
 Slug = Annotated[str, argument("SLUG", "The organization.")]
 
 
@@ -105,9 +109,7 @@ def list_(cli: Cli) -> None:
 
             of_cell = [organizations.present(organization) for organization in database.read(organizations.find)]
             rows += [row | {"cell": cell.name} for row in of_cell] if settings.cells else of_cell
-    cli.render.many(
-        rows, COLUMNS, truncated=TRUNCATED, empty="There is no organization yet: booking orgs create --help"
-    )
+    cli.render.many(rows, COLUMNS)
 
 
 @command(app, "show", shape="organization_settings")

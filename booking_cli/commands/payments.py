@@ -8,6 +8,7 @@ from booking_cli.framework.arguments import parse_amount
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.options import argument, option
+from booking_cli.framework.tables import Columns
 from booking_cli.operator import staff_bookings, storage, transactions
 from booking_cli.operator.transactions import parse_instant
 
@@ -17,11 +18,16 @@ if TYPE_CHECKING:
 
 app = command_group("Record payments made by hand (operator).")
 
-DUE_COLUMNS = tuple(
-    "booking_number starts_at customer.name left payment.method customer.email experience total id is_overdue".split()
+DUE_COLUMNS = Columns(
+    "booking_number starts_at customer.name left payment.method customer.email experience total id is_overdue".split(),
+    empty="Nothing is unpaid.",
+    truncated={"customer.name": 16, "experience": 20},
 )
-DUE_TRUNCATED = {"customer.name": 16, "experience": 20}
-COLUMNS = ("id", "received_at", "amount", "method", "note", "voided_at")
+COLUMNS = Columns(
+    ("id", "received_at", "amount", "method", "note", "voided_at"),
+    empty="No payment was recorded.",
+    wrapped=("note",),
+)
 METHODS = ("pay_on_site", "invoice", "card")
 
 Method = Annotated[str | None, option("--method TEXT", "How it was paid: cash, terminal, bank transfer.")]
@@ -81,7 +87,7 @@ def list_(cli: Cli, booking: options.BookingRef, org: options.OrgOfBooking = Non
         return [payments.present_record(record, actor.organization) for record in records]
 
     records = staff_bookings.change_booking(cli, booking, org, change)
-    cli.render.many(records, COLUMNS, empty="No payment was recorded.", wrapped=("note",))
+    cli.render.many(records, COLUMNS)
 
 
 @command(app, "void", shape="booking", changes=True)
@@ -131,4 +137,4 @@ def due(
         with database.reading() as tx:
             rows = payments.find_due(tx, organization, method=payment_method, overdue=overdue, limit=limit + 1)
             unpaid = [payments.present_due(row, organization, tx.now()) for row in rows]
-    cli.render.limited(unpaid, limit, DUE_COLUMNS, empty="Nothing is unpaid.", truncated=DUE_TRUNCATED)
+    cli.render.limited(unpaid, limit, DUE_COLUMNS)

@@ -18,6 +18,7 @@ from booking_cli.framework.options import (
     choice,
     option,
 )
+from booking_cli.framework.tables import Columns
 from booking_cli.operator import staff_bookings, storage, transactions
 
 if TYPE_CHECKING:
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
 
 app = command_group("Manage refunds (operator).")
 
-COLUMNS = tuple(
-    "id status amount booking_number customer.name reason organization created_at settled_amount booking_id".split()
+COLUMNS = Columns(
+    "id status amount booking_number customer.name reason organization created_at settled_amount booking_id".split(),
+    empty="No refund found.",
+    truncated={"customer.name": 16},
 )
-"""Columns by importance: a narrow terminal shows the first ones."""
 STATUSES = ("waiting", "requested", "sending", "succeeded", "settled", "failed", "needs_review")
 
 RefundId = Annotated[
@@ -84,7 +86,7 @@ def list_(
             for refund in payments.find_refunds(tx, organization, status=refund_filter, limit=most)
         ]
 
-    storage.write_list(cli, find, org, limit, COLUMNS, empty="No refund found.", truncated={"customer.name": 16})
+    storage.write_list(cli, find, org, limit, COLUMNS)
 
 
 @command(app, "show")

@@ -11,6 +11,7 @@ from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import bad_file
 from booking_cli.framework.formatting import bar, block, grouped_money
 from booking_cli.framework.options import Org, option
+from booking_cli.framework.tables import Columns
 from booking_cli.operator import transactions
 from booking_cli.operator.transactions import by_slug
 from booking_core.models.json import JsonObject
@@ -144,7 +145,7 @@ def _write(cli: Cli, data: JsonObject) -> None:
         render.text("")
         render.heading("Webhook deliveries")
         rows = [_webhook(endpoint) for endpoint in data["webhooks"]]
-        render.many(rows, ("endpoint", *STATES, "share"), truncated={"endpoint": _TITLE})
+        render.many(rows, Columns(("endpoint", *STATES, "share"), truncated={"endpoint": _TITLE}))
 
 
 def _chart(values: Sequence[tuple[str, int]]) -> Iterator[str]:
@@ -173,7 +174,8 @@ def _write_section(cli: Cli, title: str, rows: Sequence[JsonObject], name: str) 
     ]
     cli.render.text("")
     cli.render.heading(title)
-    cli.render.many(entries, (name, "bookings", "seats", "share", "amount"), empty="None.", truncated={name: _TITLE})
+    columns = (name, "bookings", "seats", "share", "amount")
+    cli.render.many(entries, Columns(columns, empty="None.", truncated={name: _TITLE}))
 
 
 def _write_occupancy(cli: Cli, data: JsonObject) -> None:
@@ -192,7 +194,8 @@ def _write_occupancy(cli: Cli, data: JsonObject) -> None:
         if total:
             strip = "".join(block(*_seats(days[start : start + per])) for start in range(0, len(days), per))
             rows.append({"experience": title, "days": f"|{strip}|", "seats": f"{sold}/{total}"})
-    cli.render.many(rows, ("experience", "days", "seats"), empty="No departures.", truncated={"experience": _TITLE})
+    columns = ("experience", "days", "seats")
+    cli.render.many(rows, Columns(columns, empty="No departures.", truncated={"experience": _TITLE}))
 
 
 def _seats(days: Sequence[JsonObject]) -> tuple[int, int]:

@@ -12,11 +12,15 @@ from booking_cli.framework.command import command, default_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import argument, choice, option
+from booking_cli.framework.tables import Columns
 
 app = default_group("Serve a sandbox for tests, move its clock, and read its mails.")
 
-MAIL_COLUMNS = ("created_at", "kind", "recipient", "subject", "booking_id", "id")
-TRUNCATED = {"subject": 40}
+MAIL_COLUMNS = Columns(
+    ("created_at", "kind", "recipient", "subject", "booking_id", "id"),
+    empty="No mail was captured.",
+    truncated={"subject": 40},
+)
 CARDS = (
     "pm_card_visa",
     "pm_card_chargeDeclined",
@@ -122,6 +126,4 @@ def mails(cli: Cli, paging: options.Paging = options.FIRST_PAGE) -> None:
         booking sandbox mails
         booking sandbox mails --limit 1 --fields subject,text -o json
     """
-    api_client.write_list(
-        cli, paging, "sandbox/mails", MAIL_COLUMNS, truncated=TRUNCATED, empty="No mail was captured."
-    )
+    api_client.write_list(cli, paging, "sandbox/mails", MAIL_COLUMNS)

@@ -8,6 +8,7 @@ from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import option
+from booking_cli.framework.tables import Columns
 from booking_cli.operator import secret_keys as verified_keys
 from booking_cli.operator import storage
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 app = command_group("Rotate the secret keys of BOOKING_SECRET_KEY (operator).")
 
-COLUMNS = ("kind", "values", "state", "key_id", "place")
+COLUMNS = Columns(("kind", "values", "state", "key_id", "place"), empty="Nothing is sealed yet.")
 RESEALED = ("kind", "resealed", "lost")
 
 
@@ -45,9 +46,7 @@ def status(cli: Cli) -> None:
         installation = _installation(database)
         counts = secret_keys.status(database, installation.secret_keys)
     keys = _keys(installation, counts)
-    cli.render.many(
-        [_row(installation, count) for count in counts], COLUMNS, empty="Nothing is sealed yet.", extra={"keys": keys}
-    )
+    cli.render.many([_row(installation, count) for count in counts], COLUMNS, extra={"keys": keys})
     for key in keys:
         _note(cli, key)
 

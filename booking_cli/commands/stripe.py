@@ -9,16 +9,17 @@ from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import DEFAULT_LIMIT, BookingRef, Limit, Org, OrgOfBooking, choice, option
+from booking_cli.framework.tables import Columns
 from booking_cli.operator import staff_bookings, transactions
 from booking_cli.operator.transactions import by_slug
 
 app = command_group("Set Stripe accounts, and list payments that wait for a person (operator).")
 
 STATES = ("waiting", "needs_review", "disputed")
-COLUMNS = tuple(
-    "booking_number status reason amount payment_status dispute.status payment_intent updated_at booking_id".split()
+COLUMNS = Columns(
+    "booking_number status reason amount payment_status dispute.status payment_intent updated_at booking_id".split(),
+    empty="No payment found.",
 )
-"""Columns by importance: a narrow terminal shows the first ones."""
 
 KeyFile = Annotated[Path, option("--api-key-file FILE", "A file with the secret or restricted key; - is stdin.")]
 SecretFile = Annotated[
@@ -112,7 +113,7 @@ def payments(
     from booking_core.bookings import checkouts
 
     rows = transactions.read(cli, by_slug(org), partial(checkouts.find_intents, state=state, limit=limit))
-    cli.render.many(rows, COLUMNS, empty="No payment found.")
+    cli.render.many(rows, COLUMNS)
 
 
 @command(app, "resolve", shape="stripe_payment", changes=True)

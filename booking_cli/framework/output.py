@@ -8,7 +8,7 @@ object on stderr.
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from booking_cli.framework.errors import CliError, UnknownField
@@ -29,6 +29,7 @@ from booking_cli.framework.formatting import (
     value_at,
     wants_color,
 )
+from booking_cli.framework.tables import Columns, build_table
 from booking_core.base.progress import Progress
 
 if TYPE_CHECKING:
@@ -131,28 +132,25 @@ class Renderer:
     def many(
         self,
         items: Sequence[Item],
-        columns: Sequence[str],
+        columns: Columns | Sequence[str],
         *,
-        empty: str = "Nothing found.",
         next_cursor: str | None = None,
-        wrapped: Sequence[str] = (),
-        truncated: Mapping[str, int] | None = None,
-        below: Callable[[Item], str] | None = None,
         extra: Item | None = None,
     ) -> None:
         """Write a list, or a page of one, in the envelope of the API's lists.
 
         Args:
-            wrapped: columns of a table that may break into lines.
-            truncated: columns of a table that may end in an ellipsis, with the width that each should have before less
-                important columns are shown.
-            below: returns a text that is written below each row of a table, whose cells are not wrapped then.
+            columns: the columns of a table and of TSV, or only their paths.
             extra: further fields of the envelope.
 
         Raises:
             UnknownField: `--fields` names a field that the items do not have.
         """
         self.check_fields(items)
+        if self.fields:
+            columns = Columns(self.fields)
+        elif not isinstance(columns, Columns):
+            columns = Columns(columns)
         if self.format == "json":
             envelope = {"has_more": next_cursor is not None, "next_cursor": next_cursor, **(extra or {})}
             self.document({"data": [self._selected(item) for item in items], **envelope})
@@ -161,19 +159,16 @@ class Renderer:
                 self._json(self._selected(item), None)
         elif self.format == "tsv":
             for item in items:
-                self._line(item, self.fields or columns)
+                self._line(item, columns.paths)
         elif items:
-            from booking_cli.framework.tables import build_table
-
-            console, paths, is_selected = self._console(), self.fields or columns, bool(self.fields)
-            layout: dict[str, Any] = {"wrapped": wrapped, "truncated": truncated}
-            table = build_table(items, paths, console.width, is_selected=is_selected, **layout)
-            if below:
-                self._write_in_pairs(console, table, [text_of(below(item)) for item in items])
+            console = self._console()
+            table = build_table(items, columns, console.width, is_selected=bool(self.fields))
+            if columns.below:
+                self._write_in_pairs(console, table, [text_of(columns.below(item)) for item in items])
             else:
                 console.print(table)
         else:
-            self.note(empty)
+            self.note(columns.empty)
 
     def _write_in_pairs(self, console: "Console", table: "Table", details: Sequence[str]) -> None:
         """Write a table whose rows have one line each, with a detail below each row. Only a blank ends its lines, so an
@@ -190,21 +185,14 @@ class Renderer:
                 line.rstrip()
                 console.print(Text(_INDENT).append_text(line), style="dim")
 
-    def limited(self, items: Sequence[Item], limit: int, columns: Sequence[str], **settings: Any) -> None:
+    def limited(self, items: Sequence[Item], limit: int, columns: Columns) -> None:
         """Write the first items of a list that was read with one item more than the limit."""
         has_more = len(items) > limit
-        self.many(items[:limit], columns, extra={"has_more": has_more}, **settings)
+        self.many(items[:limit], columns, extra={"has_more": has_more})
         if has_more:
             self.note("There are more: use --limit N.")
 
-    def pages(
-        self,
-        pages: Iterator[ListPage],
-        columns: Sequence[str],
-        *,
-        truncated: Mapping[str, int] | None = None,
-        empty: str,
-    ) -> ListPage:
+    def pages(self, pages: Iterator[ListPage], columns: Columns) -> ListPage:
         """Write all pages of a list, and return the last one. JSON lines and TSV are written page by page.
 
         Raises:
@@ -214,12 +202,12 @@ class Renderer:
             return self._page_by_page(pages, columns)
         page = merge(pages)
         extra = {name: value for name, value in page.items() if name not in ("data", "next_cursor", LIMIT_REACHED)}
-        self.many(page["data"], columns, empty=empty, next_cursor=page["next_cursor"], truncated=truncated, extra=extra)
+        self.many(page["data"], columns, next_cursor=page["next_cursor"], extra=extra)
         if page["has_more"] and self.format == "table":
             self.note("There are more: use --limit N or --all.")
         return page
 
-    def _page_by_page(self, pages: Iterator[ListPage], columns: Sequence[str]) -> ListPage:
+    def _page_by_page(self, pages: Iterator[ListPage], columns: Columns) -> ListPage:
         page: ListPage = {}
         count = 0
         try:

@@ -1,7 +1,8 @@
 """Lay out tables: which columns fit side by side, and how wide each one is."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from booking_cli.framework.formatting import Item, is_money, readable, value_at
 
@@ -20,6 +21,7 @@ HEADINGS: Mapping[str, str] = {
     "customer.name": "customer",
     "experience.title": "experience",
     "payment.status": "payment",
+    "refund.amount": "refund",
     "is_published": "published",
     "code_last4": "last4",
     "recipient.email": "recipient",
@@ -38,6 +40,31 @@ HEADINGS: Mapping[str, str] = {
 """Column headings that are shorter than their fields: more columns fit. With --fields they are the fields."""
 
 
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a list, by importance: a narrow terminal shows the first ones."""
+
+    paths: Sequence[str]
+    empty: str = "Nothing found."
+    """The note for a list without items."""
+    terminal: Sequence[str] = ()
+    """The columns of a terminal, if they are others."""
+    cells: Mapping[str, Callable[[Item], Any]] = field(default_factory=dict)
+    """Functions that return the values of a terminal's columns, if they are no fields of the items."""
+    truncated: Mapping[str, int] = field(default_factory=dict)
+    """Columns of a terminal that may end in an ellipsis, with the width that each should have before less important
+    columns are shown."""
+    wrapped: Sequence[str] = ()
+    """Columns of a terminal that may break into lines."""
+    below: Callable[[Item], str] | None = None
+    """Returns a text that is written below each row on a terminal, whose cells are not wrapped then."""
+
+    def values(self, items: Sequence[Item], path: str) -> list[Any]:
+        """Return the values of a terminal's column."""
+        cell = self.cells.get(path)
+        return [cell(item) if cell else value_at(item, path) for item in items]
+
+
 def titles_of(paths: Sequence[str]) -> dict[str, str]:
     """Return the title of each column: the last part of its path, or the whole path where that is ambiguous."""
     last = {path: path.rpartition(".")[2] for path in paths}
@@ -49,39 +76,30 @@ def headings_of(paths: Sequence[str]) -> dict[str, str]:
     return {path: HEADINGS.get(path, title) for path, title in titles_of(paths).items()}
 
 
-def build_table(
-    items: Sequence[Item],
-    paths: Sequence[str],
-    width: int,
-    *,
-    is_selected: bool,
-    wrapped: Sequence[str] = (),
-    truncated: Mapping[str, int] | None = None,
-) -> "Table":
+def build_table(items: Sequence[Item], columns: Columns, width: int, *, is_selected: bool) -> "Table":
     """Return a Rich table of the items.
 
     Args:
-        paths: the columns, in the order of their importance.
         width: the cells of a line.
         is_selected: `--fields` names the columns. All of them are shown then, in full, under the names of the fields.
-        wrapped: columns that may break into lines.
-        truncated: columns that may end in an ellipsis, with the width that they should have.
     """
     from rich.table import Table
     from rich.text import Text
 
-    cells = {path: [readable(value_at(item, path)) for item in items] for path in paths}
+    paths = columns.terminal or columns.paths
+    values = {path: columns.values(items, path) for path in paths}
+    cells = {path: [readable(value) for value in values[path]] for path in paths}
     titles = {path: path for path in paths} if is_selected else headings_of(paths)
-    layout = Layout(cells, titles, wrapped, {} if is_selected else truncated or {})
+    layout = Layout(cells, titles, columns.wrapped, columns.truncated)
     widths = dict.fromkeys(paths) if is_selected else layout.fit(width)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
     for path, limit in widths.items():
-        may_break = limit or (path != "id" and (is_selected or path in wrapped or layout.length(path) > width))
+        may_break = limit or (path != "id" and (is_selected or path in columns.wrapped or layout.length(path) > width))
         fixed = None if may_break else layout.length(path)
         table.add_column(
             titles[path],
             overflow="ellipsis" if limit else "fold",
-            justify="right" if _is_numeric(items, path) else "left",
+            justify="right" if _is_numeric(values[path]) else "left",
             no_wrap=fixed is not None or limit is not None,
             min_width=fixed,
             width=limit,
@@ -91,9 +109,9 @@ def build_table(
     return table
 
 
-def _is_numeric(items: Sequence[Item], path: str) -> bool:
-    values = [value for item in items if (value := value_at(item, path)) is not None]
-    return bool(values) and all(is_money(value) or type(value) in (int, float) for value in values)
+def _is_numeric(values: Sequence[Any]) -> bool:
+    numbers = [value for value in values if value is not None]
+    return bool(numbers) and all(is_money(value) or type(value) in (int, float) for value in numbers)
 
 
 class Layout:

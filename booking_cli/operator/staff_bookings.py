@@ -16,6 +16,7 @@ from booking_cli.framework.errors import CliError
 from booking_cli.framework.formatting import booking_text, counted, start_text
 from booking_cli.framework.options import Paging
 from booking_cli.framework.output import ListPage
+from booking_cli.framework.tables import Columns
 from booking_cli.operator import cancellations, transactions
 from booking_cli.operator.transactions import FindOrganization, Session, by_slug, stored_id
 from booking_core.models.json import JsonObject
@@ -29,17 +30,9 @@ if TYPE_CHECKING:
 _PAGE_SIZE_MAX = 100
 
 
-def write_list(
-    cli: Cli,
-    org: str,
-    paging: Paging,
-    conditions: Mapping[str, Any],
-    columns: tuple[str, ...],
-    *,
-    truncated: Mapping[str, int],
-) -> None:
+def write_list(cli: Cli, org: str, paging: Paging, conditions: Mapping[str, Any], columns: Columns) -> None:
     """Write the bookings of an organization that meet the conditions; a condition of None is ignored."""
-    cli.render.pages(_pages(cli, org, paging, conditions), columns, truncated=truncated, empty="No booking found.")
+    cli.render.pages(_pages(cli, org, paging, conditions), columns)
 
 
 def _pages(cli: Cli, org: str, paging: Paging, conditions: Mapping[str, Any]) -> Iterator[ListPage]:

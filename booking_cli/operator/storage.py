@@ -4,7 +4,7 @@ import contextlib
 import os
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.formatting import one_line
+from booking_cli.framework.tables import Columns
 
 if TYPE_CHECKING:
     from booking_core.base.context import Organization
@@ -217,19 +218,17 @@ def write_list(
     find: "Callable[[Tx, Organization | None, int], list[dict[str, Any]]]",
     org: str | None,
     limit: int,
-    columns: Sequence[str],
-    **settings: Any,
+    columns: Columns,
 ) -> None:
     """Write a list of one organization, or of all.
 
     Args:
         find: returns at most so many items as JSON, of one organization or of all.
         org: the slug of the organization; None: all.
-        settings: as in `Renderer.many`.
     """
     with open_database(cli) as database:
         rows = database.read(lambda tx: find(tx, organization_filter(tx, org), limit + 1))
-    cli.render.limited(rows, limit, columns, **settings)
+    cli.render.limited(rows, limit, columns)
 
 
 def organization_filter(tx: "Tx", slug: str | None) -> "Organization | None":

@@ -16,21 +16,27 @@ from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import FIRST_PAGE, Paging, argument, choice, option
 from booking_cli.framework.output import merge
 from booking_cli.framework.stream import Stream
+from booking_cli.framework.tables import Columns
 
 if TYPE_CHECKING:
     from booking_sdk import BookingClient
 
 app = command_group("List, show and retry deliveries; they are kept for 30 days.")
 
-COLUMNS = tuple("id status last_response_status last_error event_type attempt_count created_at next_attempt_at".split())
-WATCH_COLUMNS = dict(zip(COLUMNS, (36, 9, 4, 16, 22, 8, 16, 16), strict=True))
+COLUMNS = Columns(
+    "id status last_response_status last_error event_type attempt_count created_at next_attempt_at".split(),
+    empty="No delivery found.",
+    truncated={"event_type": 22},
+)
+WATCH_COLUMNS = dict(zip(COLUMNS.paths, (36, 9, 4, 16, 22, 8, 16, 16), strict=True))
 """Columns with the width of their longest value, since later changes are not known when the first line is written."""
-TRUNCATED = {"event_type": 22}
 STATUSES = ("queued", "succeeded", "failed", "dead")
-ATTEMPT_COLUMNS = ("number", "started_at", "response_status", "error", "duration_ms", "response_excerpt", "id")
-ATTEMPT_TRUNCATED = {"response_excerpt": 40}
+ATTEMPT_COLUMNS = Columns(
+    ("number", "started_at", "response_status", "error", "duration_ms", "response_excerpt", "id"),
+    empty="No attempt yet.",
+    truncated={"response_excerpt": 40},
+)
 WATCH_S = 2.0
-EMPTY = "No delivery found."
 
 EndpointId = Annotated[str, argument("ID", "The endpoint's id; see `booking webhooks list`.", parser=identifier)]
 DeliveryId = Annotated[
@@ -76,7 +82,7 @@ def list_(
     if len(types) > 1:
         _write_several_types(cli, paging, path, params, types)
         return
-    api_client.write_list(cli, paging, path, COLUMNS, params=params, truncated=TRUNCATED, empty=EMPTY)
+    api_client.write_list(cli, paging, path, COLUMNS, **params)
 
 
 def _write_several_types(cli: Cli, paging: Paging, path: str, params: Mapping[str, Any], types: Sequence[str]) -> None:
@@ -85,7 +91,7 @@ def _write_several_types(cli: Cli, paging: Paging, path: str, params: Mapping[st
         raise CliError("--starting-after needs a single event type.", hint="pass one type, or use --limit or --all")
     with api_client.connect(cli) as client:
         deliveries, has_more = _fetch(client, path, params, types, paging.most)
-    cli.render.many(deliveries, COLUMNS, truncated=TRUNCATED, empty=EMPTY, extra={"has_more": has_more})
+    cli.render.many(deliveries, COLUMNS, extra={"has_more": has_more})
     if has_more and cli.render.format == "table":
         cli.render.note("There are more: use --limit N or --all.")
 
@@ -123,7 +129,7 @@ def show(cli: Cli, endpoint_id: EndpointId, delivery_id: DeliveryId) -> None:
     attempts = delivery.pop("attempts")
     cli.render.one(delivery)
     cli.render.text("")
-    cli.render.many(attempts, ATTEMPT_COLUMNS, truncated=ATTEMPT_TRUNCATED, empty="No attempt yet.")
+    cli.render.many(attempts, ATTEMPT_COLUMNS)
 
 
 @command(app, "retry", shape="delivery", changes=True)

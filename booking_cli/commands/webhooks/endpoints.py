@@ -12,8 +12,10 @@ from booking_cli.framework.arguments import duration_s, event_type, one_of, time
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
+from booking_cli.framework.formatting import Item
 from booking_cli.framework.options import DryRun, argument, option
 from booking_cli.framework.secret_files import SecretOutput, require_secret_in_output, secret_output
+from booking_cli.framework.tables import Columns
 from booking_core.models import limits
 
 if TYPE_CHECKING:
@@ -22,9 +24,6 @@ if TYPE_CHECKING:
 
 app = command_app()
 
-COLUMNS = tuple("id status consecutive_failures url last_failure_at last_success_at event_types description".split())
-"""Columns by importance: a narrow terminal shows the first ones."""
-TRUNCATED = {"url": 32}
 LOST = ("dead", "failed")
 
 NewSecretFile = Annotated[Path | None, option("--secret-file FILE", "Write the secret to this new file (mode 0600).")]
@@ -103,19 +102,23 @@ def list_(cli: Cli) -> None:
     """
     with api_client.connect(cli) as client:
         endpoints = api_client.get(client, "webhooks")["data"]
-    empty = "There is no endpoint yet: booking webhooks create --url URL --event TYPE"
-    if cli.render.is_default_table:
-        now = datetime.now(UTC)
-        endpoints = [endpoint | {"status": _health(endpoint, now)} for endpoint in endpoints]
-    cli.render.many(endpoints, COLUMNS, truncated=TRUNCATED, empty=empty)
+    cli.render.many(endpoints, COLUMNS)
 
 
-def _health(endpoint: dict[str, Any], now: datetime) -> str:
+def _health(endpoint: Item) -> str:
     """Return the status of an endpoint; of a failing one with the hours without a success."""
     since = endpoint.get("failing_since")
     if since is None:
         return str(endpoint["status"])
-    return f"failing for {(now - datetime.fromisoformat(since)) // timedelta(hours=1)} h"
+    return f"failing for {(datetime.now(UTC) - datetime.fromisoformat(since)) // timedelta(hours=1)} h"
+
+
+COLUMNS = Columns(
+    "id status consecutive_failures url last_failure_at last_success_at event_types description".split(),
+    empty="There is no endpoint yet: booking webhooks create --url URL --event TYPE",
+    cells={"status": _health},
+    truncated={"url": 32},
+)
 
 
 @command(app, "show", shape="endpoint")

@@ -15,6 +15,7 @@ from booking_cli.framework.errors import CliError, UnknownField
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.output import Renderer
 from booking_cli.framework.stream import Stream
+from booking_cli.framework.tables import Columns
 
 ITEM: dict[str, Any] = {
     "id": "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07",
@@ -117,7 +118,7 @@ def test_a_title_is_the_shortest_unique_end_of_its_path() -> None:
 def test_prose_is_broken_into_lines_where_it_does_not_fit(recorded_terminal: RecordedTerminal) -> None:
     screen = recorded_terminal(50)
     item = {"name": "x" * 20, "summary": "word " * 20}
-    Renderer(color="never").many([item], ("name", "summary"), wrapped=["summary"])
+    Renderer(color="never").many([item], Columns(("name", "summary"), wrapped=["summary"]))
     assert max(map(len, screen.getvalue().splitlines())) <= 50
     assert screen.getvalue().count("word") == 20
 

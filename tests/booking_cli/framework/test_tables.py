@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
@@ -14,8 +15,8 @@ from booking_cli.client import api_departures
 from booking_cli.commands import bookings, customers, events, experiences, gift_cards, keys, mails, orgs
 from booking_cli.commands.webhooks import deliveries, endpoints
 from booking_cli.framework.output import Renderer
-from booking_cli.framework.tables import Layout
-from booking_core.models.scopes import Scope
+from booking_cli.framework.tables import Columns, Layout
+from booking_core.models.scopes import READ_SCOPES, Scope
 
 ID = "01a201e1-b1a7-7618-bae9-07196820dd89"
 EMAIL = "maximiliane.von-hohenstaufen-wittelsbach@verwaltung.example-hospitality-group.com"
@@ -79,7 +80,7 @@ ATTEMPTS = every(
     response_excerpt='{"error": "database connection refused: could not connect to server on port 5432"}',
     id=ID,
 )
-DEPARTURES = every(id=ID, starts_at=AT, seats="cancelled", **EXPERIENCE, price=NOK, booking_closes_at=AT)
+DEPARTURES = every(id=ID, starts_at=AT, status="cancelled", **EXPERIENCE, price=NOK, booking_closes_at=AT)
 CUSTOMERS = every(id=ID, name=NAME, email=EMAIL, phone="+47 22 00 00 00", tags=["vip", "press"])
 EXPERIENCES = every(id=ID, title=TITLE, is_published=True, price_from=NOK, duration="2 h 30 min")
 CARDS = every(id=ID, code_last4="7KQ2", status="inactive", balance=NOK, expires_at=AT, recipient={"email": EMAIL})
@@ -92,24 +93,24 @@ KEYS = every(
     expires_at=AT,
     last_used_at=AT,
     prefix="svc_dxjWZc9f",
-    scopes="all read, bookings:write, customers:write, webhooks:manage",
+    scopes=[*READ_SCOPES, "bookings:write", "customers:write", "webhooks:manage"],
 )
 MAILS = every(id=ID, status="unwritten", recipient=EMAIL, kind="booking_confirmation_mail", last_error="550 no user")
 TABLES = {
-    "availability": (DEPARTURES, api_departures.TABLE, api_departures.TRUNCATED),
-    "bookings list": (BOOKINGS, bookings.COLUMNS, bookings.TRUNCATED),
-    "webhooks list": (ENDPOINTS, endpoints.COLUMNS, endpoints.TRUNCATED),
-    "deliveries list": (DELIVERIES, deliveries.COLUMNS, deliveries.TRUNCATED),
-    "deliveries show": (ATTEMPTS, deliveries.ATTEMPT_COLUMNS, deliveries.ATTEMPT_TRUNCATED),
-    "customers list": (CUSTOMERS, customers.COLUMNS, customers.TRUNCATED),
-    "experiences list": (EXPERIENCES, experiences.COLUMNS, experiences.TRUNCATED),
-    "gift-cards list": (CARDS, gift_cards.COLUMNS, gift_cards.TRUNCATED),
-    "events list": (EVENTS, events.COLUMNS, {}),
-    "orgs list": (ORGS, orgs.COLUMNS, orgs.TRUNCATED),
-    "keys list": (KEYS, keys.TABLE, keys.TRUNCATED),
-    "mails list": (MAILS, mails.COLUMNS, mails.TRUNCATED),
+    "availability": (DEPARTURES, replace(api_departures.COLUMNS, below=None)),
+    "bookings list": (BOOKINGS, bookings.COLUMNS),
+    "webhooks list": (ENDPOINTS, endpoints.COLUMNS),
+    "deliveries list": (DELIVERIES, deliveries.COLUMNS),
+    "deliveries show": (ATTEMPTS, deliveries.ATTEMPT_COLUMNS),
+    "customers list": (CUSTOMERS, customers.COLUMNS),
+    "experiences list": (EXPERIENCES, experiences.COLUMNS),
+    "gift-cards list": (CARDS, gift_cards.COLUMNS),
+    "events list": (EVENTS, events.COLUMNS),
+    "orgs list": (ORGS, orgs.COLUMNS),
+    "keys list": (KEYS, keys.COLUMNS),
+    "mails list": (MAILS, mails.COLUMNS),
 }
-"""By command: the items of its table, its columns, and those that are truncated."""
+"""By command: the items of its table, and its columns."""
 HEADERS = {
     "availability": "starts_at seats price experience | booking_closes_at",
     "bookings list": "number status departs total customer experience | payment",
@@ -128,23 +129,19 @@ HEADERS = {
 
 
 def drawn(
-    recorded_terminal: RecordedTerminal,
-    width: int,
-    items: Sequence[Mapping[str, Any]],
-    columns: Sequence[str],
-    truncated: Mapping[str, int],
+    recorded_terminal: RecordedTerminal, width: int, items: Sequence[Mapping[str, Any]], columns: Columns
 ) -> list[str]:
     screen = recorded_terminal(width)
-    Renderer(color="never").many(items, columns, truncated=truncated)
+    Renderer(color="never").many(items, columns)
     return screen.getvalue().splitlines()
 
 
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("table", TABLES)
 def test_a_table_shows_what_people_look_for(recorded_terminal: RecordedTerminal, table: str, width: int) -> None:
-    items, columns, truncated = TABLES[table]
+    items, columns = TABLES[table]
     narrow, _, more = HEADERS[table].partition("|")
-    header, *lines = drawn(recorded_terminal, width, items, columns, truncated)
+    header, *lines = drawn(recorded_terminal, width, items, columns)
     assert header.split() == narrow.split() + (more.split() if width == 120 else [])
     assert len(lines) == len(items), "each item is one line"
     assert max(map(cell_len, (header, *lines))) <= width
@@ -154,21 +151,22 @@ def test_a_table_shows_what_people_look_for(recorded_terminal: RecordedTerminal,
 
 @pytest.mark.parametrize("table", TABLES)
 def test_no_table_is_wider_than_its_terminal(recorded_terminal: RecordedTerminal, table: str) -> None:
-    items, columns, truncated = TABLES[table]
-    layout = Layout({path: ["x" * 90] for path in columns}, dict.fromkeys(columns, "h"), (), truncated)
+    items, columns = TABLES[table]
+    paths = columns.terminal or columns.paths
+    layout = Layout({path: ["x" * 90] for path in paths}, dict.fromkeys(paths, "h"), (), columns.truncated)
     for width in range(20, 200, 7):
         widths = [90 if column_width is None else column_width for column_width in layout.fit(width).values()]
         assert len(widths) == 1 or sum(widths) + 2 * (len(widths) - 1) <= width
-        assert len(drawn(recorded_terminal, width, items, columns, truncated)) >= len(items)
+        assert len(drawn(recorded_terminal, width, items, columns)) >= len(items)
 
 
 def test_an_ellipsis_cuts_a_long_name_except_in_a_pipe(
     recorded_terminal: RecordedTerminal, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Renderer().many(BOOKINGS, bookings.COLUMNS, truncated=bookings.TRUNCATED)
+    Renderer().many(BOOKINGS, bookings.COLUMNS)
     written = capsys.readouterr().out
     assert all(text in written for text in (*NAMES, *TITLES))
-    lines = drawn(recorded_terminal, 80, BOOKINGS, bookings.COLUMNS, bookings.TRUNCATED)
+    lines = drawn(recorded_terminal, 80, BOOKINGS, bookings.COLUMNS)
     assert "Maximiliane …" in lines[1]
     assert "Ada" in lines[4]
     assert "…" not in lines[0]
@@ -220,7 +218,8 @@ def test_availability_shows_prices_and_the_ids_that_a_booking_names(
 def test_no_id_below_a_row_is_broken_or_cut(recorded_terminal: RecordedTerminal) -> None:
     screen = recorded_terminal(80)
     tiers = ", ".join(f"tier-{number}" for number in range(20))
-    Renderer().many([*DEPARTURES, DEPARTURES[0]], api_departures.TABLE, below=lambda item: f"{item['id']}  {tiers}")
+    columns = replace(api_departures.COLUMNS, below=lambda item: f"{item['id']}  {tiers}")
+    Renderer().many([*DEPARTURES, DEPARTURES[0]], columns)
     lines = screen.getvalue().splitlines()
     details = [line.strip() for line in lines if line.startswith("  ")]
     assert details[0].startswith(f"{ID}  tier-0, ")
@@ -230,7 +229,7 @@ def test_no_id_below_a_row_is_broken_or_cut(recorded_terminal: RecordedTerminal)
 
 def test_a_row_without_a_detail_has_one_line(recorded_terminal: RecordedTerminal) -> None:
     screen = recorded_terminal(80)
-    Renderer().many([{"name": "Ada"}, {"name": "Grace"}], ("name",), below=lambda item: "")
+    Renderer().many([{"name": "Ada"}, {"name": "Grace"}], Columns(("name",), below=lambda item: ""))
     assert screen.getvalue().split() == ["name", "Ada", "Grace"]
     assert len(screen.getvalue().splitlines()) == 3
 
