@@ -5,15 +5,29 @@ import random
 from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import orjson
+from sqlalchemy import bindparam, select, update
+
+from booking_core import bookings, webhooks
+from booking_core.base.clock import DAY
+from booking_core.base.context import Actor, Caller, Installation, Organization
+from booking_core.catalogue import departures
+from booking_core.db import tables
+from booking_core.db.engine import Database, Tx
+from booking_core.db.paging import PageRequest
+from booking_core.db.statements import Statement
+from booking_core.models.bookings import BookingSource, CancelReason, GuestInput, GuestLineInput, PaymentMode
+from booking_core.models.events import EventType
 from booking_core.models.json import JsonObject
-
-if TYPE_CHECKING:
-    from booking_core.base.context import Actor, Caller, Installation, Organization
-    from booking_core.db.engine import Database, Tx
-    from booking_core.webhooks import ClaimedDelivery, DeliveryResult
-
+from booking_core.models.limits import WEBHOOK_WAITS_S
+from booking_core.models.pages import Order
+from booking_core.models.scopes import Scope
+from booking_core.models.webhooks import AttemptError, WantedStatus, WebhookEndpointChange, WebhookEndpointCreate
+from booking_core.organizations import keys
+from booking_core.payments import gift_cards
+from booking_core.webhooks import ClaimedDelivery, DeliveryResult
 
 EXAMPLES_BEGIN, EXAMPLES_END = date(2026, 11, 1), date(2027, 11, 30)
 """The first and the last day of the schedules in `examples/`."""
@@ -76,19 +90,14 @@ def with_pictures(document: JsonObject) -> JsonObject:
     return document
 
 
-def serve_at(tx: "Tx", public_url: str, port: int) -> None:
+def serve_at(tx: Tx, public_url: str, port: int) -> None:
     """Let the pictures and the webhook endpoints of the demo lead to this service, which may have another port today.
 
     Webhooks go to localhost, since none is sent to the service's own name.
     """
-    from sqlalchemy import select
-
-    from booking_core.db.statements import Statement
-    from booking_core.db.tables import experiences, webhook_endpoints
-
     for table, name, origin in (
-        (experiences, "image_url", public_url),
-        (webhook_endpoints, "url", f"{_ANYWHERE}:{port}"),
+        (tables.experiences, "image_url", public_url),
+        (tables.webhook_endpoints, "url", f"{_ANYWHERE}:{port}"),
     ):
         is_demo = table.c[name].like("http%/demo/%")
         for owner, row_id, url in tx.all(
@@ -98,9 +107,7 @@ def serve_at(tx: "Tx", public_url: str, port: int) -> None:
             tx.update(table, organization_id=owner, id=row_id, **moved)
 
 
-def fill(
-    database: "Database", installation: "Installation", organization: "Organization", *, is_alone: bool = True
-) -> None:
+def fill(database: Database, installation: Installation, organization: Organization, *, is_alone: bool = True) -> None:
     """Write the data of some weeks: webhook endpoints, bookings, and the results of deliveries.
 
     Args:
@@ -116,12 +123,8 @@ def fill(
 # Bookings ----------------------------------------------------------------------------------------------------------
 
 
-def add_bookings(tx: "Tx", actor: "Actor") -> None:
+def add_bookings(tx: Tx, actor: Actor) -> None:
     """Write the data of an organization after some weeks: bookings, a full and a cancelled departure, a gift card."""
-    from booking_core import bookings
-    from booking_core.catalogue import departures
-    from booking_core.models.bookings import CancelReason
-
     chance, today = random.Random(actor.organization.slug), actor.organization.zone.wall(actor.at).date()
     last = today + timedelta(days=_BOOKED_DAYS)
     available = departures.find_available(tx, actor, date_from=today, date_to=last)["data"]
@@ -145,17 +148,8 @@ def add_bookings(tx: "Tx", actor: "Actor") -> None:
     _spread(tx, actor, chance)
 
 
-def _spread(tx: "Tx", actor: "Actor", chance: random.Random) -> None:
+def _spread(tx: Tx, actor: Actor, chance: random.Random) -> None:
     """Move the bookings to the weeks before today, in the order of their numbers. Their events stay where they are."""
-    from sqlalchemy import bindparam, update
-
-    from booking_core import bookings
-    from booking_core.base.clock import DAY
-    from booking_core.db import tables
-    from booking_core.db.paging import PageRequest
-    from booking_core.db.statements import Statement
-    from booking_core.models.pages import Order
-
     columns, entry, owner = tables.bookings.c, tables.timeline.c, actor.organization.id
     age, booking_id = bindparam("age", type_=columns.created_at.type), bindparam("booking_id", type_=columns.id.type)
     dates = {column: column - age for column in (columns.created_at, columns.confirmed_at, columns.cancelled_at)}
@@ -176,13 +170,8 @@ def _spread(tx: "Tx", actor: "Actor", chance: random.Random) -> None:
             tx.run(statement, booking_id=booking["id"], age=age_us)
 
 
-def _book(tx: "Tx", actor: "Actor", departure: JsonObject, name: str, count: int, payment: str, **more: Any) -> str:
+def _book(tx: Tx, actor: Actor, departure: JsonObject, name: str, count: int, payment: str, **more: Any) -> str:
     """Book seats of the first tier that takes one, and return the booking's id."""
-    import orjson
-
-    from booking_core import bookings
-    from booking_core.models.bookings import BookingSource, GuestInput, GuestLineInput, PaymentMode
-
     tier = next(tier for tier in departure["price_tiers"] if tier["seats_per_unit"] == 1)
     request = bookings.BookingRequest(
         departure_id=departure["id"],
@@ -201,9 +190,7 @@ def _ascii(name: str) -> Iterator[str]:
     yield from name.lower().replace("å", "a").replace("í", "i").split()
 
 
-def _redeem_gift_card(tx: "Tx", actor: "Actor", departure: JsonObject) -> None:
-    from booking_core.payments import gift_cards
-
+def _redeem_gift_card(tx: Tx, actor: Actor, departure: JsonObject) -> None:
     amount_minor = 10 * departure["price_tiers"][0]["price"]["amount_minor"]
     issue = gift_cards.GiftCardIssue(
         amount_minor=amount_minor, recipient_name="Nora Kelly", recipient_email="nora.kelly@example.com"
@@ -225,14 +212,8 @@ _TURNS = 6
 _CLAIMED_MAX = 1000
 
 
-def _add_endpoints(tx: "Tx", installation: "Installation", organization: "Organization") -> "Caller":
+def _add_endpoints(tx: Tx, installation: Installation, organization: Organization) -> Caller:
     """Create the endpoints with a key that is revoked, and return its caller."""
-    from booking_core import webhooks
-    from booking_core.models.events import EventType
-    from booking_core.models.scopes import Scope
-    from booking_core.models.webhooks import WebhookEndpointCreate
-    from booking_core.organizations import keys
-
     _, key = keys.create(tx, organization, name="webhooks of the demo", scopes=list(Scope), now=tx.now())
     caller = keys.identify(tx, key, installation)
     for name, description, types, max_per_second in _ENDPOINTS:
@@ -248,24 +229,18 @@ def _add_endpoints(tx: "Tx", installation: "Installation", organization: "Organi
     return caller
 
 
-def _disable_endpoint(tx: "Tx", caller: "Caller") -> None:
-    from booking_core import webhooks
-    from booking_core.models.webhooks import WantedStatus, WebhookEndpointChange
-
+def _disable_endpoint(tx: Tx, caller: Caller) -> None:
     endpoints = webhooks.find_all(tx, caller)["data"]
     endpoint_id = next(endpoint["id"] for endpoint in endpoints if endpoint["url"].endswith("/newsletter"))
     request = WebhookEndpointChange(status=WantedStatus.DISABLED)
     webhooks.change(tx, caller, endpoint_id, request, is_public=lambda _: True)
 
 
-def _deliver(tx: "Tx", installation: "Installation") -> None:
+def _deliver(tx: Tx, installation: Installation) -> None:
     """Claim the due deliveries, and record the answers of the receiver without a request.
 
     Deliveries of gift cards are claimed again in the next turn, and are dead after the last; others keep their delays.
     """
-    from booking_core import webhooks
-    from booking_core.models.limits import WEBHOOK_WAITS_S
-
     limits: Any = dict.fromkeys(("free", "slow_free", "per_endpoint"), _CLAIMED_MAX)
     claimed = webhooks.claim(tx, installation, in_flight={}, **limits)
     of_cards = [delivery.event_type.startswith("gift_card.") for delivery in claimed]
@@ -274,10 +249,7 @@ def _deliver(tx: "Tx", installation: "Installation") -> None:
         webhooks.record(tx, results, retry_delays_s=delays)
 
 
-def _result(claimed: "ClaimedDelivery") -> "DeliveryResult":
-    from booking_core.models.webhooks import AttemptError
-    from booking_core.webhooks import DeliveryResult
-
+def _result(claimed: ClaimedDelivery) -> DeliveryResult:
     if claimed.url.endswith("/gone"):
         return DeliveryResult(claimed, claimed.at, 31, 404, None, AttemptError.HTTP_STATUS)
     return DeliveryResult(claimed, claimed.at, 12, 204, None, None)

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.operator.catalog_import import read_document
-
-if TYPE_CHECKING:
-    from booking_core.base.context import Installation, Organization
-    from booking_core.catalogue.transfer import ImportSummary
-    from booking_core.db.engine import Database, Tx
+from booking_core import organizations
+from booking_core.base.context import Installation, Organization
+from booking_core.catalogue import transfer
+from booking_core.catalogue.transfer import ImportSummary
+from booking_core.db.engine import Database, Tx
+from booking_core.models.scopes import Scope
+from booking_core.organizations import keys
 
 HOST = "127.0.0.1"
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -69,18 +71,16 @@ def _currencies(document: Any) -> Iterator[str]:
 
 def create_with_catalogue(
     cli: Cli,
-    database: "Database",
-    installation: "Installation",
+    database: Database,
+    installation: Installation,
     demo: DemoOrganization,
     document: Any,
     *,
     is_sandbox: bool = False,
-) -> "tuple[Organization, ImportSummary]":
+) -> tuple[Organization, ImportSummary]:
     """Create the organization and import the catalogue, in one transaction."""
-    from booking_core import organizations
-    from booking_core.catalogue import transfer
 
-    def work(tx: "Tx") -> "tuple[Organization, ImportSummary]":
+    def work(tx: Tx) -> tuple[Organization, ImportSummary]:
         now = tx.now()
         names: dict[str, Any] = demo._asdict()
         del names["catalogue"]
@@ -93,17 +93,14 @@ def create_with_catalogue(
         return database.write_once(work)
 
 
-def create_key(database: "Database", slug: str, name: str, *, lifetime: int | None = None) -> str:
+def create_key(database: Database, slug: str, name: str, *, lifetime: int | None = None) -> str:
     """Create a key of an organization with every scope, and return it.
 
     Args:
         lifetime: microseconds after which it expires.
     """
-    from booking_core import organizations
-    from booking_core.models.scopes import Scope
-    from booking_core.organizations import keys
 
-    def work(tx: "Tx") -> str:
+    def work(tx: Tx) -> str:
         organization, now = organizations.get(tx, slug=slug), tx.now()
         expires_at = None if lifetime is None else organization.instant(now) + lifetime
         return keys.create(tx, organization, name=name, scopes=list(Scope), expires_at=expires_at, now=now)[1]

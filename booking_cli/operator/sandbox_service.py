@@ -9,17 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from booking_cli.framework.context import Cli
 from booking_cli.operator import secret_keys, service, storage
 from booking_cli.operator.demo_organizations import HOST, DemoOrganization, create_key, create_with_catalogue
+from booking_core import organizations
+from booking_core.base.context import Installation
+from booking_core.db.engine import Database
 from booking_core.models.json import JsonObject
-
-if TYPE_CHECKING:
-    from booking_core.base.context import Installation
-    from booking_core.db.engine import Database
 
 SANDBOX = DemoOrganization(
     "sandbox", "Fjord Tours", "Europe/Oslo", "NOK", Path(__file__).with_name("sandbox_catalogue.json")
@@ -78,10 +76,8 @@ def _set_environment(path: Path, port: int) -> None:
     }
 
 
-def _prepare(cli: Cli, database: "Database", installation: "Installation") -> str:
+def _prepare(cli: Cli, database: Database, installation: Installation) -> str:
     """Return a new key of every scope, for the sandbox of the file or a new one with a catalogue."""
-    from booking_core import organizations
-
     if SANDBOX.slug not in {organization.slug for organization in database.read(organizations.find)}:
         create_with_catalogue(cli, database, installation, SANDBOX, _catalogue(), is_sandbox=True)
     return create_key(database, SANDBOX.slug, "booking sandbox")

@@ -33,6 +33,7 @@ from booking_cli.operator.demo_organizations import (
     booking_request,
     create_key,
     create_with_catalogue,
+    demo_organizations,
 )
 from booking_core.base.clock import HOUR
 from booking_core.base.context import Organization
@@ -112,8 +113,9 @@ class Receiver:
         return list(ids.values())
 
 
-def run(cli: Cli, demo: DemoOrganization) -> int:
-    """Run the self-test, write its steps, and return the exit code."""
+def run(cli: Cli, catalogue: Path | None) -> int:
+    """Run the self-test with a catalogue file or an example, write its steps, and return the exit code."""
+    demo = demo_organizations(catalogue)[0]
     # Listens before the service runs: the first request waits instead of failing.
     listener = socket.create_server((HOST, 0))
     with _logged(cli), tempfile.TemporaryDirectory(prefix="booking-demo-") as folder, listener:
