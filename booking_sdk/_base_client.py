@@ -46,13 +46,3 @@ class AsyncAPIClient(Suggesting):
             return await self._transport.send(step)
         await self._clock.async_sleep(step.seconds)
         return None
-
-
-class AsyncAPIResource(Suggesting):
-    """The base class of the resources of a client."""
-
-    def __init__(self, client: AsyncAPIClient) -> None:
-        self._client = client
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self._client!r}>"

@@ -16,14 +16,14 @@ SDK = Path(__file__).parents[1] / "booking_sdk"
 SYNC = SDK / "_sync"
 
 SOURCES = [
-    *(SDK / f"{name}.py" for name in ("_base_client", "_transport", "client", "feed", "pagination")),
+    *(SDK / f"{name}.py" for name in ("_base_client", "_resource", "_transport", "client", "feed", "pagination")),
     *sorted((SDK / "resources").glob("*.py")),
 ]
 HANDWRITTEN = [SYNC / "__init__.py", SYNC / "_concurrency.py"]
 
 HEADER = "# Generated from booking_sdk/{source} by `make sync-client`. Do not edit.\n"
 
-_SYNC_MODULES = "_base_client|_concurrency|_transport|client|feed|pagination|resources"
+_SYNC_MODULES = "_base_client|_concurrency|_resource|_transport|client|feed|pagination|resources"
 RULES = [
     (rf"\bfrom booking_sdk\.({_SYNC_MODULES})\b", r"from booking_sdk._sync.\1"),
     (

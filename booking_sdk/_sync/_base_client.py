@@ -47,13 +47,3 @@ class APIClient(Suggesting):
             return self._transport.send(step)
         self._clock.sleep(step.seconds)
         return None
-
-
-class APIResource(Suggesting):
-    """The base class of the resources of a client."""
-
-    def __init__(self, client: APIClient) -> None:
-        self._client = client
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self._client!r}>"

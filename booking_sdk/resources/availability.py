@@ -4,8 +4,8 @@ from datetime import date
 from uuid import UUID
 
 from booking_core.models.departures import Departure
-from booking_sdk._base_client import AsyncAPIResource
 from booking_sdk._page_iterator import PageIterator
+from booking_sdk._resource import AsyncAPIResource
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
 from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page

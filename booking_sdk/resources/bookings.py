@@ -6,12 +6,11 @@ from typing import Any, Unpack
 from uuid import UUID
 
 from booking_core.models.bookings import AddOnInput, Booking, BookingChange, BookingQuote, GuestInput, GuestLineInput
-from booking_sdk._base_client import AsyncAPIResource
-from booking_sdk._lists import list_spec, page_iterator
-from booking_sdk._parse import parser_for
+from booking_sdk._lists import page_iterator
+from booking_sdk._resource import AsyncAPIResource
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
-from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
+from booking_sdk.pagination import AsyncPage, AsyncPaginator
 from booking_sdk.params import (
     AddOnParam,
     GuestLineParam,
@@ -22,16 +21,13 @@ from booking_sdk.params import (
     RefundParam,
 )
 from booking_sdk.request import (
-    RequestSpec,
     basket_fields,
     body_fields,
     body_lines,
     checked_date,
     date_windows,
-    get,
     one_departure_id,
     path_segment,
-    post_with_key,
     read_with_post,
     without_none,
 )
@@ -46,15 +42,15 @@ def _departure_windows(departure_from: date | None, departure_to: date | None) -
     return [*date_windows(first, last)]
 
 
-def _create_spec(key: str | None, options: RequestOptions | None, **fields: Any) -> RequestSpec:
-    """Build the request without fields that have their default value: equal calls send equal bodies."""
+def _create_body(**fields: Any) -> dict[str, Any]:
+    """Return the body without fields that have their default value: equal calls send equal bodies."""
     body = without_none(**fields)
     for switch in ("send_confirmation_email", "notify_staff"):
         if body[switch] is True:
             del body[switch]
     if body["external_reference_unique"] is False:
         del body["external_reference_unique"]
-    return post_with_key("bookings", body=body, key=key, options=options)
+    return body
 
 
 def _party_body(
@@ -84,8 +80,7 @@ class AsyncBookings(AsyncAPIResource):
         Raises:
             UnprocessableEntityError: The window of departures is too wide, or ends before it begins.
         """
-        spec = list_spec(ListBookings, "bookings", arguments=arguments)
-        return await async_fetch_page(self._client, spec, Booking, AsyncPage)
+        return await self._list(Booking, ListBookings, "bookings", arguments=arguments)
 
     def iterate(self, **arguments: Unpack[IterateBookings]) -> AsyncPaginator[Booking]:
         """Iterate over all bookings, by creation time.
@@ -119,8 +114,7 @@ class AsyncBookings(AsyncAPIResource):
         Raises:
             NotFoundError: No booking has this id.
         """
-        spec = get("bookings", path_segment("booking_id", booking_id), options=options)
-        return await self._client._execute(spec, parser_for(Booking))
+        return await self._get(Booking, "bookings", path_segment("booking_id", booking_id), options=options)
 
     async def create(
         self,
@@ -182,9 +176,7 @@ class AsyncBookings(AsyncAPIResource):
             UnprocessableEntityError: The experience does not have this tier or add-on.
             APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
         """
-        spec = _create_spec(
-            idempotency_key,
-            options,
+        body = _create_body(
             **basket_fields(one_departure_id(departure_id, experience_date_id), guests, add_ons, hold_id),
             customer=body_fields(customer),
             note=note,
@@ -196,7 +188,7 @@ class AsyncBookings(AsyncAPIResource):
             external_reference_unique=external_reference_unique,
             metadata=None if metadata is None else dict(metadata),
         )
-        return await self._client._execute(spec, parser_for(Booking))
+        return await self._post(Booking, "bookings", body=body, key=idempotency_key, options=options)
 
     async def quote(
         self,
@@ -239,7 +231,7 @@ class AsyncBookings(AsyncAPIResource):
             external_reference_unique=external_reference_unique or None,
         )
         spec = read_with_post("bookings", "quote", body=body, key=idempotency_key, options=options)
-        return await self._client._execute(spec, parser_for(BookingQuote))
+        return await self._send(BookingQuote, spec)
 
     async def cancel(
         self,
@@ -263,7 +255,8 @@ class AsyncBookings(AsyncAPIResource):
             NotFoundError: No booking has this id.
             APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
         """
-        spec = post_with_key(
+        return await self._post(
+            Booking,
             "bookings",
             path_segment("booking_id", booking_id),
             "cancel",
@@ -271,7 +264,6 @@ class AsyncBookings(AsyncAPIResource):
             key=idempotency_key,
             options=options,
         )
-        return await self._client._execute(spec, parser_for(Booking))
 
     async def reschedule(
         self,
@@ -300,7 +292,8 @@ class AsyncBookings(AsyncAPIResource):
             UnprocessableEntityError: The departure is sold in another currency.
             APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
         """
-        spec = post_with_key(
+        return await self._post(
+            BookingChange,
             "bookings",
             path_segment("booking_id", booking_id),
             "reschedule",
@@ -308,7 +301,6 @@ class AsyncBookings(AsyncAPIResource):
             key=idempotency_key,
             options=options,
         )
-        return await self._client._execute(spec, parser_for(BookingChange))
 
     async def preview_reschedule(
         self, booking_id: str | UUID, *, departure_id: str | UUID, options: RequestOptions | None = None
@@ -325,7 +317,7 @@ class AsyncBookings(AsyncAPIResource):
         """
         path = ("bookings", path_segment("booking_id", booking_id), "reschedule", "preview")
         spec = read_with_post(*path, body={"departure_id": str(departure_id)}, options=options)
-        return await self._client._execute(spec, parser_for(BookingChange))
+        return await self._send(BookingChange, spec)
 
     async def change_party(
         self,
@@ -360,8 +352,7 @@ class AsyncBookings(AsyncAPIResource):
         """
         path = ("bookings", path_segment("booking_id", booking_id), "party")
         body = _party_body(guests, add_ons, refund)
-        spec = post_with_key(*path, body=body, key=idempotency_key, options=options)
-        return await self._client._execute(spec, parser_for(BookingChange))
+        return await self._post(BookingChange, *path, body=body, key=idempotency_key, options=options)
 
     async def preview_party(
         self,
@@ -386,7 +377,7 @@ class AsyncBookings(AsyncAPIResource):
         """
         path = ("bookings", path_segment("booking_id", booking_id), "party", "preview")
         spec = read_with_post(*path, body=_party_body(guests, add_ons, refund), options=options)
-        return await self._client._execute(spec, parser_for(BookingChange))
+        return await self._send(BookingChange, spec)
 
     async def change_guest(
         self,
@@ -420,8 +411,7 @@ class AsyncBookings(AsyncAPIResource):
         """
         path = ("bookings", path_segment("booking_id", booking_id), "guest")
         body = without_none(name=name, email=email, phone=phone, note=note)
-        spec = post_with_key(*path, body=body, key=idempotency_key, options=options)
-        return await self._client._execute(spec, parser_for(Booking))
+        return await self._post(Booking, *path, body=body, key=idempotency_key, options=options)
 
     async def check_in(
         self,
@@ -472,6 +462,4 @@ class AsyncBookings(AsyncAPIResource):
     ) -> Booking:
         body = {"undo": True} if undo else {}
         path = ("bookings", path_segment("booking_id", booking_id), verb)
-        return await self._client._execute(
-            post_with_key(*path, body=body, key=key, options=options), parser_for(Booking)
-        )
+        return await self._post(Booking, *path, body=body, key=key, options=options)

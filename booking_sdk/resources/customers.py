@@ -4,14 +4,12 @@ from typing import Unpack
 from uuid import UUID
 
 from booking_core.models.customers import Customer
-from booking_sdk._base_client import AsyncAPIResource
-from booking_sdk._lists import list_spec, page_iterator
-from booking_sdk._parse import parser_for
+from booking_sdk._resource import AsyncAPIResource
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
-from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
+from booking_sdk.pagination import AsyncPage, AsyncPaginator
 from booking_sdk.params import IterateCustomers, ListCustomers
-from booking_sdk.request import get, path_segment, post_with_key, without_none
+from booking_sdk.request import path_segment, without_none
 
 
 @scrub_tracebacks
@@ -24,8 +22,7 @@ class AsyncCustomers(AsyncAPIResource):
         Args:
             **arguments: Filters and paging, see `ListCustomers`.
         """
-        spec = list_spec(ListCustomers, "customers", arguments=arguments)
-        return await async_fetch_page(self._client, spec, Customer, AsyncPage)
+        return await self._list(Customer, ListCustomers, "customers", arguments=arguments)
 
     def iterate(self, **arguments: Unpack[IterateCustomers]) -> AsyncPaginator[Customer]:
         """Iterate over all customers, by creation time.
@@ -33,8 +30,7 @@ class AsyncCustomers(AsyncAPIResource):
         Args:
             **arguments: Filters and paging, see `IterateCustomers`.
         """
-        pages = page_iterator(IterateCustomers, "customers", arguments=arguments)
-        return AsyncPaginator(self._client, pages, Customer)
+        return self._iterate(Customer, IterateCustomers, "customers", arguments=arguments)
 
     async def get(self, customer_id: str | UUID, *, options: RequestOptions | None = None) -> Customer:
         """Return one customer.
@@ -46,8 +42,7 @@ class AsyncCustomers(AsyncAPIResource):
         Raises:
             NotFoundError: No customer has this id.
         """
-        spec = get("customers", path_segment("customer_id", customer_id), options=options)
-        return await self._client._execute(spec, parser_for(Customer))
+        return await self._get(Customer, "customers", path_segment("customer_id", customer_id), options=options)
 
     async def create(
         self,
@@ -75,5 +70,4 @@ class AsyncCustomers(AsyncAPIResource):
             APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
         """
         body = without_none(email=email, name=name, phone=phone, email_subscription=email_subscription or None)
-        spec = post_with_key("customers", body=body, key=idempotency_key, options=options)
-        return await self._client._execute(spec, parser_for(Customer))
+        return await self._post(Customer, "customers", body=body, key=idempotency_key, options=options)

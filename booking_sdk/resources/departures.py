@@ -5,8 +5,7 @@ from uuid import UUID
 
 from booking_core.models.departures import Departure
 from booking_core.models.manifests import Manifest
-from booking_sdk._base_client import AsyncAPIResource
-from booking_sdk._parse import parser_for
+from booking_sdk._resource import AsyncAPIResource
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
 from booking_sdk.pagination import AsyncPage, async_fetch_page
@@ -43,8 +42,7 @@ class AsyncDepartures(AsyncAPIResource):
         Raises:
             NotFoundError: No departure has this id.
         """
-        spec = get("departures", path_segment("departure_id", departure_id), options=options)
-        return await self._client._execute(spec, parser_for(Departure))
+        return await self._get(Departure, "departures", path_segment("departure_id", departure_id), options=options)
 
     async def manifest(self, departure_id: str | UUID, *, options: RequestOptions | None = None) -> Manifest:
         """Return the manifest of a departure: its pending and confirmed bookings by the guest's name, and their sums.
@@ -59,5 +57,6 @@ class AsyncDepartures(AsyncAPIResource):
             NotFoundError: No departure has this id.
             ConflictError: The departure has more than 1,000 bookings; `bookings.iterate(departure_id=...)` reads them.
         """
-        spec = get("departures", path_segment("departure_id", departure_id), "manifest", options=options)
-        return await self._client._execute(spec, parser_for(Manifest))
+        return await self._get(
+            Manifest, "departures", path_segment("departure_id", departure_id), "manifest", options=options
+        )

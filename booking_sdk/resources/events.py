@@ -6,10 +6,9 @@ from typing import Any, Unpack, overload
 from uuid import UUID
 
 from booking_core.models.events import EventType
-from booking_sdk._base_client import AsyncAPIResource
 from booking_sdk._feed_reader import FeedPosition, FeedReader
 from booking_sdk._lists import list_spec, page_iterator
-from booking_sdk._parse import parser_for
+from booking_sdk._resource import AsyncAPIResource
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.errors import EventsLost
 from booking_sdk.event_parsing import FEED_EVENT, LENIENT_FEED_EVENT
@@ -122,8 +121,7 @@ class AsyncEvents(AsyncAPIResource):
             NotFoundError: No event has this id, or it was deleted at the end of its retention.
             InsufficientScopeError: The key cannot read the resource that the event is about.
         """
-        spec = get("events", path_segment("event_id", event_id), options=options)
-        return await self._client._execute(spec, parser_for(_EVENT))
+        return await self._get(_EVENT, "events", path_segment("event_id", event_id), options=options)
 
     @overload
     def follow(

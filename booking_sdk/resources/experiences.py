@@ -4,14 +4,12 @@ from typing import Unpack
 from uuid import UUID
 
 from booking_core.models.experiences import Experience
-from booking_sdk._base_client import AsyncAPIResource
-from booking_sdk._lists import list_spec, page_iterator
-from booking_sdk._parse import parser_for
+from booking_sdk._resource import AsyncAPIResource
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
-from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
+from booking_sdk.pagination import AsyncPage, AsyncPaginator
 from booking_sdk.params import IterateExperiences, ListExperiences
-from booking_sdk.request import get, path_segment
+from booking_sdk.request import path_segment
 
 
 @scrub_tracebacks
@@ -24,8 +22,7 @@ class AsyncExperiences(AsyncAPIResource):
         Args:
             **arguments: Filters and paging, see `ListExperiences`.
         """
-        spec = list_spec(ListExperiences, "experiences", arguments=arguments)
-        return await async_fetch_page(self._client, spec, Experience, AsyncPage)
+        return await self._list(Experience, ListExperiences, "experiences", arguments=arguments)
 
     def iterate(self, **arguments: Unpack[IterateExperiences]) -> AsyncPaginator[Experience]:
         """Iterate over all experiences, by creation time.
@@ -33,8 +30,7 @@ class AsyncExperiences(AsyncAPIResource):
         Args:
             **arguments: Filters and paging, see `IterateExperiences`.
         """
-        pages = page_iterator(IterateExperiences, "experiences", arguments=arguments)
-        return AsyncPaginator(self._client, pages, Experience)
+        return self._iterate(Experience, IterateExperiences, "experiences", arguments=arguments)
 
     async def get(self, experience_id: str | UUID, *, options: RequestOptions | None = None) -> Experience:
         """Return one experience.
@@ -46,5 +42,4 @@ class AsyncExperiences(AsyncAPIResource):
         Raises:
             NotFoundError: No experience has this id.
         """
-        spec = get("experiences", path_segment("experience_id", experience_id), options=options)
-        return await self._client._execute(spec, parser_for(Experience))
+        return await self._get(Experience, "experiences", path_segment("experience_id", experience_id), options=options)

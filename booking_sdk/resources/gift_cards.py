@@ -4,14 +4,12 @@ from typing import Unpack
 from uuid import UUID
 
 from booking_core.models.gift_cards import GiftCard, GiftCardTransaction
-from booking_sdk._base_client import AsyncAPIResource
-from booking_sdk._lists import list_spec, page_iterator
-from booking_sdk._parse import parser_for
+from booking_sdk._resource import AsyncAPIResource
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
-from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
+from booking_sdk.pagination import AsyncPage, AsyncPaginator
 from booking_sdk.params import IterateGiftCards, IterateItems, ListGiftCards, ListItems
-from booking_sdk.request import get, path_segment
+from booking_sdk.request import path_segment
 
 
 @scrub_tracebacks
@@ -24,8 +22,7 @@ class AsyncGiftCards(AsyncAPIResource):
         Args:
             **arguments: Filters and paging, see `ListGiftCards`.
         """
-        spec = list_spec(ListGiftCards, "gift-cards", arguments=arguments)
-        return await async_fetch_page(self._client, spec, GiftCard, AsyncPage)
+        return await self._list(GiftCard, ListGiftCards, "gift-cards", arguments=arguments)
 
     def iterate(self, **arguments: Unpack[IterateGiftCards]) -> AsyncPaginator[GiftCard]:
         """Iterate over all gift cards without their codes, by creation time.
@@ -33,8 +30,7 @@ class AsyncGiftCards(AsyncAPIResource):
         Args:
             **arguments: Filters and paging, see `IterateGiftCards`.
         """
-        pages = page_iterator(IterateGiftCards, "gift-cards", arguments=arguments)
-        return AsyncPaginator(self._client, pages, GiftCard)
+        return self._iterate(GiftCard, IterateGiftCards, "gift-cards", arguments=arguments)
 
     async def get(
         self, gift_card_id: str | UUID, *, include_code: bool = False, options: RequestOptions | None = None
@@ -51,8 +47,9 @@ class AsyncGiftCards(AsyncAPIResource):
             NotFoundError: No gift card has this id.
         """
         query = {"include": "code" if include_code else None}
-        spec = get("gift-cards", path_segment("gift_card_id", gift_card_id), query=query, options=options)
-        return await self._client._execute(spec, parser_for(GiftCard))
+        return await self._get(
+            GiftCard, "gift-cards", path_segment("gift_card_id", gift_card_id), query=query, options=options
+        )
 
     async def transactions(
         self, gift_card_id: str | UUID, **arguments: Unpack[ListItems]
@@ -67,8 +64,7 @@ class AsyncGiftCards(AsyncAPIResource):
             NotFoundError: No gift card has this id.
         """
         segments = ("gift-cards", path_segment("gift_card_id", gift_card_id), "transactions")
-        spec = list_spec(ListItems, *segments, arguments=arguments)
-        return await async_fetch_page(self._client, spec, GiftCardTransaction, AsyncPage)
+        return await self._list(GiftCardTransaction, ListItems, *segments, arguments=arguments)
 
     def iterate_transactions(
         self, gift_card_id: str | UUID, **arguments: Unpack[IterateItems]
@@ -80,5 +76,4 @@ class AsyncGiftCards(AsyncAPIResource):
             **arguments: The pages, see `IterateItems`.
         """
         segments = ("gift-cards", path_segment("gift_card_id", gift_card_id), "transactions")
-        pages = page_iterator(IterateItems, *segments, arguments=arguments)
-        return AsyncPaginator(self._client, pages, GiftCardTransaction)
+        return self._iterate(GiftCardTransaction, IterateItems, *segments, arguments=arguments)

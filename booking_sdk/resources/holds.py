@@ -5,18 +5,14 @@ from uuid import UUID
 
 from booking_core.models.bookings import GuestLineInput
 from booking_core.models.holds import Hold
-from booking_sdk._base_client import AsyncAPIResource
-from booking_sdk._parse import expect_empty_body, parser_for
+from booking_sdk._resource import AsyncAPIResource
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
 from booking_sdk.params import GuestLineParam
 from booking_sdk.request import (
     body_lines,
-    get,
-    idempotent_change,
     one_departure_id,
     path_segment,
-    post_with_key,
     without_none,
 )
 
@@ -64,8 +60,7 @@ class AsyncHolds(AsyncAPIResource):
             guests=None if guests is None else body_lines("guests", guests),
             expires_in_seconds=expires_in_seconds,
         )
-        spec = post_with_key("holds", body=body, key=idempotency_key, options=options)
-        return await self._client._execute(spec, parser_for(Hold))
+        return await self._post(Hold, "holds", body=body, key=idempotency_key, options=options)
 
     async def get(self, hold_id: str | UUID, *, options: RequestOptions | None = None) -> Hold:
         """Return one hold with its present status.
@@ -77,8 +72,7 @@ class AsyncHolds(AsyncAPIResource):
         Raises:
             NotFoundError: No hold has this id.
         """
-        spec = get("holds", path_segment("hold_id", hold_id), options=options)
-        return await self._client._execute(spec, parser_for(Hold))
+        return await self._get(Hold, "holds", path_segment("hold_id", hold_id), options=options)
 
     async def extend(
         self,
@@ -106,8 +100,7 @@ class AsyncHolds(AsyncAPIResource):
         """
         path = ("holds", path_segment("hold_id", hold_id), "extend")
         body = without_none(expires_in_seconds=expires_in_seconds)
-        spec = post_with_key(*path, body=body, key=idempotency_key, options=options)
-        return await self._client._execute(spec, parser_for(Hold))
+        return await self._post(Hold, *path, body=body, key=idempotency_key, options=options)
 
     async def delete(self, hold_id: str | UUID, *, options: RequestOptions | None = None) -> None:
         """Release the seats of a hold. A hold that was released or has expired stays unchanged.
@@ -121,4 +114,4 @@ class AsyncHolds(AsyncAPIResource):
             ConflictError: A booking has taken over the hold.
         """
         segment = path_segment("hold_id", hold_id)
-        await self._client._execute(idempotent_change("DELETE", "holds", segment, options=options), expect_empty_body)
+        await self._delete("holds", segment, options=options)

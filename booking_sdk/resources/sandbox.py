@@ -5,20 +5,14 @@ from typing import Any, Unpack
 from uuid import UUID
 
 from booking_core.models.sandbox import SandboxClock, SandboxMail, SandboxPayment
-from booking_sdk._base_client import AsyncAPIResource
-from booking_sdk._lists import list_spec, page_iterator
-from booking_sdk._parse import parser_for
+from booking_sdk._resource import AsyncAPIResource
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
-from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
+from booking_sdk.pagination import AsyncPage, AsyncPaginator
 from booking_sdk.params import IterateItems, ListItems, SandboxCardParam
-from booking_sdk.request import RequestSpec, get, path_segment, post_with_key, utc_timestamp
+from booking_sdk.request import path_segment, utc_timestamp
 
 _POLL_S = 0.1
-
-
-def _advance_spec(body: dict[str, Any], key: str | None, options: RequestOptions | None) -> RequestSpec:
-    return post_with_key("sandbox", "clock", "advance", body=body, key=key, options=options)
 
 
 @scrub_tracebacks
@@ -37,7 +31,7 @@ class AsyncSandbox(AsyncAPIResource):
         Raises:
             ConflictError: The organization is live.
         """
-        return await self._client._execute(get("sandbox", "clock", options=options), parser_for(SandboxClock))
+        return await self._get(SandboxClock, "sandbox", "clock", options=options)
 
     async def advance(
         self, seconds: int, *, idempotency_key: str | None = None, options: RequestOptions | None = None
@@ -53,8 +47,7 @@ class AsyncSandbox(AsyncAPIResource):
             ConflictError: The organization is live.
             UnprocessableEntityError: The clock would be more than 731 days ahead of the real time.
         """
-        spec = _advance_spec({"seconds": seconds}, idempotency_key, options)
-        return await self._client._execute(spec, parser_for(SandboxClock))
+        return await self._advance({"seconds": seconds}, idempotency_key, options)
 
     async def advance_to(
         self, to: datetime, *, idempotency_key: str | None = None, options: RequestOptions | None = None
@@ -70,8 +63,10 @@ class AsyncSandbox(AsyncAPIResource):
             ConflictError: The organization is live.
             UnprocessableEntityError: The instant is past, or more than 731 days ahead of the real time.
         """
-        spec = _advance_spec({"to": utc_timestamp("to", to)}, idempotency_key, options)
-        return await self._client._execute(spec, parser_for(SandboxClock))
+        return await self._advance({"to": utc_timestamp("to", to)}, idempotency_key, options)
+
+    async def _advance(self, body: dict[str, Any], key: str | None, options: RequestOptions | None) -> SandboxClock:
+        return await self._post(SandboxClock, "sandbox", "clock", "advance", body=body, key=key, options=options)
 
     async def wait_until_ready(self, *, timeout: float = 30.0, options: RequestOptions | None = None) -> SandboxClock:
         """Wait until everything is done that is due at the clock's instant, and return the clock.
@@ -120,8 +115,7 @@ class AsyncSandbox(AsyncAPIResource):
         """
         path = ("sandbox", "checkouts", path_segment("checkout_id", checkout_id), "pay")
         body = {"payment_method": payment_method}
-        spec = post_with_key(*path, body=body, key=idempotency_key, options=options)
-        return await self._client._execute(spec, parser_for(SandboxPayment))
+        return await self._post(SandboxPayment, *path, body=body, key=idempotency_key, options=options)
 
     async def mails(self, **arguments: Unpack[ListItems]) -> AsyncPage[SandboxMail]:
         """List one page of the mails that the sandbox has captured, by creation time.
@@ -132,8 +126,7 @@ class AsyncSandbox(AsyncAPIResource):
         Raises:
             ConflictError: The organization is live.
         """
-        spec = list_spec(ListItems, "sandbox", "mails", arguments=arguments)
-        return await async_fetch_page(self._client, spec, SandboxMail, AsyncPage)
+        return await self._list(SandboxMail, ListItems, "sandbox", "mails", arguments=arguments)
 
     def iterate_mails(self, **arguments: Unpack[IterateItems]) -> AsyncPaginator[SandboxMail]:
         """Iterate over all mails that the sandbox has captured, by creation time.
@@ -141,5 +134,4 @@ class AsyncSandbox(AsyncAPIResource):
         Args:
             **arguments: The pages, see `IterateItems`.
         """
-        pages = page_iterator(IterateItems, "sandbox", "mails", arguments=arguments)
-        return AsyncPaginator(self._client, pages, SandboxMail)
+        return self._iterate(SandboxMail, IterateItems, "sandbox", "mails", arguments=arguments)

@@ -7,9 +7,7 @@ from uuid import UUID
 
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import Delivery, Recovered, WebhookEndpoint, WebhookEndpointWithSecret
-from booking_sdk._base_client import AsyncAPIResource
-from booking_sdk._lists import list_spec, page_iterator
-from booking_sdk._parse import expect_empty_body, parser_for
+from booking_sdk._resource import AsyncAPIResource
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.errors import ConfigurationError
 from booking_sdk.event_parsing import unwrap
@@ -23,7 +21,6 @@ from booking_sdk.request import (
     get,
     idempotent_change,
     path_segment,
-    post_without_key,
     utc_timestamp,
     without_none,
 )
@@ -65,8 +62,7 @@ class AsyncWebhooks(AsyncAPIResource):
         Raises:
             NotFoundError: No endpoint has this id.
         """
-        spec = get("webhooks", path_segment("endpoint_id", endpoint_id), options=options)
-        return await self._client._execute(spec, parser_for(WebhookEndpoint))
+        return await self._get(WebhookEndpoint, "webhooks", path_segment("endpoint_id", endpoint_id), options=options)
 
     async def create(
         self,
@@ -106,8 +102,7 @@ class AsyncWebhooks(AsyncAPIResource):
             headers=None if headers is None else dict(headers),
             max_per_second=max_per_second,
         )
-        spec = post_without_key("webhooks", body=body, options=options)
-        return await self._client._execute(spec, parser_for(WebhookEndpointWithSecret))
+        return await self._post_without_key(WebhookEndpointWithSecret, "webhooks", body=body, options=options)
 
     async def update(
         self,
@@ -149,7 +144,7 @@ class AsyncWebhooks(AsyncAPIResource):
             body["max_per_second"] = max_per_second
         segment = path_segment("endpoint_id", endpoint_id)
         spec = idempotent_change("PATCH", "webhooks", segment, body=body, options=options)
-        return await self._client._execute(spec, parser_for(WebhookEndpoint))
+        return await self._send(WebhookEndpoint, spec)
 
     async def delete(self, endpoint_id: str | UUID, *, options: RequestOptions | None = None) -> None:
         """Delete an endpoint. Its queued deliveries are not sent.
@@ -162,9 +157,7 @@ class AsyncWebhooks(AsyncAPIResource):
             NotFoundError: No endpoint has this id.
         """
         segment = path_segment("endpoint_id", endpoint_id)
-        await self._client._execute(
-            idempotent_change("DELETE", "webhooks", segment, options=options), expect_empty_body
-        )
+        await self._delete("webhooks", segment, options=options)
 
     async def rotate_secret(
         self, endpoint_id: str | UUID, *, overlap_seconds: int | None = None, options: RequestOptions | None = None
@@ -181,8 +174,9 @@ class AsyncWebhooks(AsyncAPIResource):
             ConflictError: Two former secrets still sign (`too_many_secrets`), and `overlap_seconds` is not 0.
         """
         path = ("webhooks", path_segment("endpoint_id", endpoint_id), "rotate-secret")
-        spec = post_without_key(*path, body=without_none(overlap_seconds=overlap_seconds), options=options)
-        return await self._client._execute(spec, parser_for(WebhookEndpointWithSecret))
+        return await self._post_without_key(
+            WebhookEndpointWithSecret, *path, body=without_none(overlap_seconds=overlap_seconds), options=options
+        )
 
     async def test(self, endpoint_id: str | UUID, *, options: RequestOptions | None = None) -> Delivery:
         """Send a `ping` event to an endpoint, even if it does not subscribe to the type.
@@ -197,8 +191,9 @@ class AsyncWebhooks(AsyncAPIResource):
         Raises:
             NotFoundError: No endpoint has this id.
         """
-        spec = post_without_key("webhooks", path_segment("endpoint_id", endpoint_id), "test", options=options)
-        return await self._client._execute(spec, parser_for(Delivery))
+        return await self._post_without_key(
+            Delivery, "webhooks", path_segment("endpoint_id", endpoint_id), "test", options=options
+        )
 
     async def deliveries(self, endpoint_id: str | UUID, **arguments: Unpack[ListDeliveries]) -> AsyncPage[Delivery]:
         """List one page of an endpoint's deliveries of the last 30 days, with their attempts.
@@ -211,8 +206,7 @@ class AsyncWebhooks(AsyncAPIResource):
             NotFoundError: No endpoint has this id.
         """
         segments = ("webhooks", path_segment("endpoint_id", endpoint_id), "deliveries")
-        spec = list_spec(ListDeliveries, *segments, arguments=arguments)
-        return await async_fetch_page(self._client, spec, Delivery, AsyncPage)
+        return await self._list(Delivery, ListDeliveries, *segments, arguments=arguments)
 
     def iterate_deliveries(
         self, endpoint_id: str | UUID, **arguments: Unpack[IterateDeliveries]
@@ -224,8 +218,7 @@ class AsyncWebhooks(AsyncAPIResource):
             **arguments: Filters and paging, see `IterateDeliveries`.
         """
         segments = ("webhooks", path_segment("endpoint_id", endpoint_id), "deliveries")
-        pages = page_iterator(IterateDeliveries, *segments, arguments=arguments)
-        return AsyncPaginator(self._client, pages, Delivery)
+        return self._iterate(Delivery, IterateDeliveries, *segments, arguments=arguments)
 
     async def delivery(
         self, endpoint_id: str | UUID, delivery_id: str | UUID, *, options: RequestOptions | None = None
@@ -241,8 +234,7 @@ class AsyncWebhooks(AsyncAPIResource):
             NotFoundError: No delivery of the endpoint has this id.
         """
         endpoint, delivery = path_segment("endpoint_id", endpoint_id), path_segment("delivery_id", delivery_id)
-        spec = get("webhooks", endpoint, "deliveries", delivery, options=options)
-        return await self._client._execute(spec, parser_for(Delivery))
+        return await self._get(Delivery, "webhooks", endpoint, "deliveries", delivery, options=options)
 
     async def retry(
         self, endpoint_id: str | UUID, delivery_id: str | UUID, *, options: RequestOptions | None = None
@@ -260,8 +252,9 @@ class AsyncWebhooks(AsyncAPIResource):
             NotFoundError: No delivery of the endpoint has this id.
         """
         endpoint, delivery = path_segment("endpoint_id", endpoint_id), path_segment("delivery_id", delivery_id)
-        spec = post_without_key("webhooks", endpoint, "deliveries", delivery, "retry", options=options)
-        return await self._client._execute(spec, parser_for(Delivery))
+        return await self._post_without_key(
+            Delivery, "webhooks", endpoint, "deliveries", delivery, "retry", options=options
+        )
 
     async def recover(
         self,
@@ -298,8 +291,7 @@ class AsyncWebhooks(AsyncAPIResource):
             dry_run=dry_run or None,
         )
         segment = path_segment("endpoint_id", endpoint_id)
-        spec = post_without_key("webhooks", segment, "recover", body=body, options=options)
-        return await self._client._execute(spec, parser_for(Recovered))
+        return await self._post_without_key(Recovered, "webhooks", segment, "recover", body=body, options=options)
 
     async def redeliver(
         self, endpoint_id: str | UUID, event_id: str | UUID, *, options: RequestOptions | None = None
@@ -319,8 +311,7 @@ class AsyncWebhooks(AsyncAPIResource):
             UnprocessableEntityError: There is no such event, or it is a ping or about the endpoint itself.
         """
         segment, body = path_segment("endpoint_id", endpoint_id), {"event_id": str(event_id)}
-        spec = post_without_key("webhooks", segment, "redeliver", body=body, options=options)
-        return await self._client._execute(spec, parser_for(Delivery))
+        return await self._post_without_key(Delivery, "webhooks", segment, "redeliver", body=body, options=options)
 
     def unwrap(
         self,

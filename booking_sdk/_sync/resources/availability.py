@@ -6,7 +6,7 @@ from uuid import UUID
 
 from booking_core.models.departures import Departure
 from booking_sdk._page_iterator import PageIterator
-from booking_sdk._sync._base_client import APIResource
+from booking_sdk._sync._resource import APIResource
 from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions

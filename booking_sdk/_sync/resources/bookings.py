@@ -7,10 +7,9 @@ from typing import Any, Unpack
 from uuid import UUID
 
 from booking_core.models.bookings import AddOnInput, Booking, BookingChange, BookingQuote, GuestInput, GuestLineInput
-from booking_sdk._lists import list_spec, page_iterator
-from booking_sdk._parse import parser_for
-from booking_sdk._sync._base_client import APIResource
-from booking_sdk._sync.pagination import Page, Paginator, fetch_page
+from booking_sdk._lists import page_iterator
+from booking_sdk._sync._resource import APIResource
+from booking_sdk._sync.pagination import Page, Paginator
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
 from booking_sdk.params import (
@@ -23,16 +22,13 @@ from booking_sdk.params import (
     RefundParam,
 )
 from booking_sdk.request import (
-    RequestSpec,
     basket_fields,
     body_fields,
     body_lines,
     checked_date,
     date_windows,
-    get,
     one_departure_id,
     path_segment,
-    post_with_key,
     read_with_post,
     without_none,
 )
@@ -47,15 +43,15 @@ def _departure_windows(departure_from: date | None, departure_to: date | None) -
     return [*date_windows(first, last)]
 
 
-def _create_spec(key: str | None, options: RequestOptions | None, **fields: Any) -> RequestSpec:
-    """Build the request without fields that have their default value: equal calls send equal bodies."""
+def _create_body(**fields: Any) -> dict[str, Any]:
+    """Return the body without fields that have their default value: equal calls send equal bodies."""
     body = without_none(**fields)
     for switch in ("send_confirmation_email", "notify_staff"):
         if body[switch] is True:
             del body[switch]
     if body["external_reference_unique"] is False:
         del body["external_reference_unique"]
-    return post_with_key("bookings", body=body, key=key, options=options)
+    return body
 
 
 def _party_body(
@@ -85,8 +81,7 @@ class Bookings(APIResource):
         Raises:
             UnprocessableEntityError: The window of departures is too wide, or ends before it begins.
         """
-        spec = list_spec(ListBookings, "bookings", arguments=arguments)
-        return fetch_page(self._client, spec, Booking, Page)
+        return self._list(Booking, ListBookings, "bookings", arguments=arguments)
 
     def iterate(self, **arguments: Unpack[IterateBookings]) -> Paginator[Booking]:
         """Iterate over all bookings, by creation time.
@@ -120,8 +115,7 @@ class Bookings(APIResource):
         Raises:
             NotFoundError: No booking has this id.
         """
-        spec = get("bookings", path_segment("booking_id", booking_id), options=options)
-        return self._client._execute(spec, parser_for(Booking))
+        return self._get(Booking, "bookings", path_segment("booking_id", booking_id), options=options)
 
     def create(
         self,
@@ -183,9 +177,7 @@ class Bookings(APIResource):
             UnprocessableEntityError: The experience does not have this tier or add-on.
             APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
         """
-        spec = _create_spec(
-            idempotency_key,
-            options,
+        body = _create_body(
             **basket_fields(one_departure_id(departure_id, experience_date_id), guests, add_ons, hold_id),
             customer=body_fields(customer),
             note=note,
@@ -197,7 +189,7 @@ class Bookings(APIResource):
             external_reference_unique=external_reference_unique,
             metadata=None if metadata is None else dict(metadata),
         )
-        return self._client._execute(spec, parser_for(Booking))
+        return self._post(Booking, "bookings", body=body, key=idempotency_key, options=options)
 
     def quote(
         self,
@@ -240,7 +232,7 @@ class Bookings(APIResource):
             external_reference_unique=external_reference_unique or None,
         )
         spec = read_with_post("bookings", "quote", body=body, key=idempotency_key, options=options)
-        return self._client._execute(spec, parser_for(BookingQuote))
+        return self._send(BookingQuote, spec)
 
     def cancel(
         self,
@@ -264,7 +256,8 @@ class Bookings(APIResource):
             NotFoundError: No booking has this id.
             APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
         """
-        spec = post_with_key(
+        return self._post(
+            Booking,
             "bookings",
             path_segment("booking_id", booking_id),
             "cancel",
@@ -272,7 +265,6 @@ class Bookings(APIResource):
             key=idempotency_key,
             options=options,
         )
-        return self._client._execute(spec, parser_for(Booking))
 
     def reschedule(
         self,
@@ -301,7 +293,8 @@ class Bookings(APIResource):
             UnprocessableEntityError: The departure is sold in another currency.
             APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
         """
-        spec = post_with_key(
+        return self._post(
+            BookingChange,
             "bookings",
             path_segment("booking_id", booking_id),
             "reschedule",
@@ -309,7 +302,6 @@ class Bookings(APIResource):
             key=idempotency_key,
             options=options,
         )
-        return self._client._execute(spec, parser_for(BookingChange))
 
     def preview_reschedule(
         self, booking_id: str | UUID, *, departure_id: str | UUID, options: RequestOptions | None = None
@@ -326,7 +318,7 @@ class Bookings(APIResource):
         """
         path = ("bookings", path_segment("booking_id", booking_id), "reschedule", "preview")
         spec = read_with_post(*path, body={"departure_id": str(departure_id)}, options=options)
-        return self._client._execute(spec, parser_for(BookingChange))
+        return self._send(BookingChange, spec)
 
     def change_party(
         self,
@@ -361,8 +353,7 @@ class Bookings(APIResource):
         """
         path = ("bookings", path_segment("booking_id", booking_id), "party")
         body = _party_body(guests, add_ons, refund)
-        spec = post_with_key(*path, body=body, key=idempotency_key, options=options)
-        return self._client._execute(spec, parser_for(BookingChange))
+        return self._post(BookingChange, *path, body=body, key=idempotency_key, options=options)
 
     def preview_party(
         self,
@@ -387,7 +378,7 @@ class Bookings(APIResource):
         """
         path = ("bookings", path_segment("booking_id", booking_id), "party", "preview")
         spec = read_with_post(*path, body=_party_body(guests, add_ons, refund), options=options)
-        return self._client._execute(spec, parser_for(BookingChange))
+        return self._send(BookingChange, spec)
 
     def change_guest(
         self,
@@ -421,8 +412,7 @@ class Bookings(APIResource):
         """
         path = ("bookings", path_segment("booking_id", booking_id), "guest")
         body = without_none(name=name, email=email, phone=phone, note=note)
-        spec = post_with_key(*path, body=body, key=idempotency_key, options=options)
-        return self._client._execute(spec, parser_for(Booking))
+        return self._post(Booking, *path, body=body, key=idempotency_key, options=options)
 
     def check_in(
         self,
@@ -473,4 +463,4 @@ class Bookings(APIResource):
     ) -> Booking:
         body = {"undo": True} if undo else {}
         path = ("bookings", path_segment("booking_id", booking_id), verb)
-        return self._client._execute(post_with_key(*path, body=body, key=key, options=options), parser_for(Booking))
+        return self._post(Booking, *path, body=body, key=key, options=options)

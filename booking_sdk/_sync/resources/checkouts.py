@@ -6,18 +6,15 @@ from uuid import UUID
 
 from booking_core.models.bookings import AddOnInput, GuestInput, GuestLineInput
 from booking_core.models.checkouts import Checkout
-from booking_sdk._parse import parser_for
-from booking_sdk._sync._base_client import APIResource
+from booking_sdk._sync._resource import APIResource
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
 from booking_sdk.params import AddOnParam, GuestLineParam, GuestParam
 from booking_sdk.request import (
     basket_fields,
     body_fields,
-    get,
     one_departure_id,
     path_segment,
-    post_with_key,
     without_none,
 )
 
@@ -80,7 +77,8 @@ class Checkouts(APIResource):
             UnprocessableEntityError: The experience does not have this tier or add-on, or the gift card does not pay.
             ServerError: Stripe does not answer; repeat the call with the error's `idempotency_key`.
         """
-        spec = post_with_key(
+        return self._post(
+            Checkout,
             "checkouts",
             body=without_none(
                 **basket_fields(one_departure_id(departure_id, experience_date_id), guests, add_ons, hold_id),
@@ -95,7 +93,6 @@ class Checkouts(APIResource):
             key=idempotency_key,
             options=options,
         )
-        return self._client._execute(spec, parser_for(Checkout))
 
     def get(self, checkout_id: str | UUID, *, options: RequestOptions | None = None) -> Checkout:
         """Return a checkout with its booking as it is now.
@@ -107,5 +104,4 @@ class Checkouts(APIResource):
         Raises:
             NotFoundError: No checkout has this id.
         """
-        spec = get("checkouts", path_segment("checkout_id", checkout_id), options=options)
-        return self._client._execute(spec, parser_for(Checkout))
+        return self._get(Checkout, "checkouts", path_segment("checkout_id", checkout_id), options=options)

@@ -5,14 +5,12 @@ from typing import Unpack
 from uuid import UUID
 
 from booking_core.models.customers import Customer
-from booking_sdk._lists import list_spec, page_iterator
-from booking_sdk._parse import parser_for
-from booking_sdk._sync._base_client import APIResource
-from booking_sdk._sync.pagination import Page, Paginator, fetch_page
+from booking_sdk._sync._resource import APIResource
+from booking_sdk._sync.pagination import Page, Paginator
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
 from booking_sdk.params import IterateCustomers, ListCustomers
-from booking_sdk.request import get, path_segment, post_with_key, without_none
+from booking_sdk.request import path_segment, without_none
 
 
 @scrub_tracebacks
@@ -25,8 +23,7 @@ class Customers(APIResource):
         Args:
             **arguments: Filters and paging, see `ListCustomers`.
         """
-        spec = list_spec(ListCustomers, "customers", arguments=arguments)
-        return fetch_page(self._client, spec, Customer, Page)
+        return self._list(Customer, ListCustomers, "customers", arguments=arguments)
 
     def iterate(self, **arguments: Unpack[IterateCustomers]) -> Paginator[Customer]:
         """Iterate over all customers, by creation time.
@@ -34,8 +31,7 @@ class Customers(APIResource):
         Args:
             **arguments: Filters and paging, see `IterateCustomers`.
         """
-        pages = page_iterator(IterateCustomers, "customers", arguments=arguments)
-        return Paginator(self._client, pages, Customer)
+        return self._iterate(Customer, IterateCustomers, "customers", arguments=arguments)
 
     def get(self, customer_id: str | UUID, *, options: RequestOptions | None = None) -> Customer:
         """Return one customer.
@@ -47,8 +43,7 @@ class Customers(APIResource):
         Raises:
             NotFoundError: No customer has this id.
         """
-        spec = get("customers", path_segment("customer_id", customer_id), options=options)
-        return self._client._execute(spec, parser_for(Customer))
+        return self._get(Customer, "customers", path_segment("customer_id", customer_id), options=options)
 
     def create(
         self,
@@ -76,5 +71,4 @@ class Customers(APIResource):
             APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
         """
         body = without_none(email=email, name=name, phone=phone, email_subscription=email_subscription or None)
-        spec = post_with_key("customers", body=body, key=idempotency_key, options=options)
-        return self._client._execute(spec, parser_for(Customer))
+        return self._post(Customer, "customers", body=body, key=idempotency_key, options=options)

@@ -6,8 +6,7 @@ from uuid import UUID
 
 from booking_core.models.departures import Departure
 from booking_core.models.manifests import Manifest
-from booking_sdk._parse import parser_for
-from booking_sdk._sync._base_client import APIResource
+from booking_sdk._sync._resource import APIResource
 from booking_sdk._sync.pagination import Page, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
@@ -44,8 +43,7 @@ class Departures(APIResource):
         Raises:
             NotFoundError: No departure has this id.
         """
-        spec = get("departures", path_segment("departure_id", departure_id), options=options)
-        return self._client._execute(spec, parser_for(Departure))
+        return self._get(Departure, "departures", path_segment("departure_id", departure_id), options=options)
 
     def manifest(self, departure_id: str | UUID, *, options: RequestOptions | None = None) -> Manifest:
         """Return the manifest of a departure: its pending and confirmed bookings by the guest's name, and their sums.
@@ -60,5 +58,6 @@ class Departures(APIResource):
             NotFoundError: No departure has this id.
             ConflictError: The departure has more than 1,000 bookings; `bookings.iterate(departure_id=...)` reads them.
         """
-        spec = get("departures", path_segment("departure_id", departure_id), "manifest", options=options)
-        return self._client._execute(spec, parser_for(Manifest))
+        return self._get(
+            Manifest, "departures", path_segment("departure_id", departure_id), "manifest", options=options
+        )

@@ -9,8 +9,7 @@ from uuid import UUID
 from booking_core.models.events import EventType
 from booking_sdk._feed_reader import FeedPosition, FeedReader
 from booking_sdk._lists import list_spec, page_iterator
-from booking_sdk._parse import parser_for
-from booking_sdk._sync._base_client import APIResource
+from booking_sdk._sync._resource import APIResource
 from booking_sdk._sync.feed import Feed
 from booking_sdk._sync.pagination import EventPage, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
@@ -119,8 +118,7 @@ class Events(APIResource):
             NotFoundError: No event has this id, or it was deleted at the end of its retention.
             InsufficientScopeError: The key cannot read the resource that the event is about.
         """
-        spec = get("events", path_segment("event_id", event_id), options=options)
-        return self._client._execute(spec, parser_for(_EVENT))
+        return self._get(_EVENT, "events", path_segment("event_id", event_id), options=options)
 
     @overload
     def follow(

@@ -5,14 +5,12 @@ from typing import Unpack
 from uuid import UUID
 
 from booking_core.models.experiences import Experience
-from booking_sdk._lists import list_spec, page_iterator
-from booking_sdk._parse import parser_for
-from booking_sdk._sync._base_client import APIResource
-from booking_sdk._sync.pagination import Page, Paginator, fetch_page
+from booking_sdk._sync._resource import APIResource
+from booking_sdk._sync.pagination import Page, Paginator
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
 from booking_sdk.params import IterateExperiences, ListExperiences
-from booking_sdk.request import get, path_segment
+from booking_sdk.request import path_segment
 
 
 @scrub_tracebacks
@@ -25,8 +23,7 @@ class Experiences(APIResource):
         Args:
             **arguments: Filters and paging, see `ListExperiences`.
         """
-        spec = list_spec(ListExperiences, "experiences", arguments=arguments)
-        return fetch_page(self._client, spec, Experience, Page)
+        return self._list(Experience, ListExperiences, "experiences", arguments=arguments)
 
     def iterate(self, **arguments: Unpack[IterateExperiences]) -> Paginator[Experience]:
         """Iterate over all experiences, by creation time.
@@ -34,8 +31,7 @@ class Experiences(APIResource):
         Args:
             **arguments: Filters and paging, see `IterateExperiences`.
         """
-        pages = page_iterator(IterateExperiences, "experiences", arguments=arguments)
-        return Paginator(self._client, pages, Experience)
+        return self._iterate(Experience, IterateExperiences, "experiences", arguments=arguments)
 
     def get(self, experience_id: str | UUID, *, options: RequestOptions | None = None) -> Experience:
         """Return one experience.
@@ -47,5 +43,4 @@ class Experiences(APIResource):
         Raises:
             NotFoundError: No experience has this id.
         """
-        spec = get("experiences", path_segment("experience_id", experience_id), options=options)
-        return self._client._execute(spec, parser_for(Experience))
+        return self._get(Experience, "experiences", path_segment("experience_id", experience_id), options=options)

@@ -5,14 +5,12 @@ from typing import Unpack
 from uuid import UUID
 
 from booking_core.models.gift_cards import GiftCard, GiftCardTransaction
-from booking_sdk._lists import list_spec, page_iterator
-from booking_sdk._parse import parser_for
-from booking_sdk._sync._base_client import APIResource
-from booking_sdk._sync.pagination import Page, Paginator, fetch_page
+from booking_sdk._sync._resource import APIResource
+from booking_sdk._sync.pagination import Page, Paginator
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
 from booking_sdk.params import IterateGiftCards, IterateItems, ListGiftCards, ListItems
-from booking_sdk.request import get, path_segment
+from booking_sdk.request import path_segment
 
 
 @scrub_tracebacks
@@ -25,8 +23,7 @@ class GiftCards(APIResource):
         Args:
             **arguments: Filters and paging, see `ListGiftCards`.
         """
-        spec = list_spec(ListGiftCards, "gift-cards", arguments=arguments)
-        return fetch_page(self._client, spec, GiftCard, Page)
+        return self._list(GiftCard, ListGiftCards, "gift-cards", arguments=arguments)
 
     def iterate(self, **arguments: Unpack[IterateGiftCards]) -> Paginator[GiftCard]:
         """Iterate over all gift cards without their codes, by creation time.
@@ -34,8 +31,7 @@ class GiftCards(APIResource):
         Args:
             **arguments: Filters and paging, see `IterateGiftCards`.
         """
-        pages = page_iterator(IterateGiftCards, "gift-cards", arguments=arguments)
-        return Paginator(self._client, pages, GiftCard)
+        return self._iterate(GiftCard, IterateGiftCards, "gift-cards", arguments=arguments)
 
     def get(
         self, gift_card_id: str | UUID, *, include_code: bool = False, options: RequestOptions | None = None
@@ -52,8 +48,9 @@ class GiftCards(APIResource):
             NotFoundError: No gift card has this id.
         """
         query = {"include": "code" if include_code else None}
-        spec = get("gift-cards", path_segment("gift_card_id", gift_card_id), query=query, options=options)
-        return self._client._execute(spec, parser_for(GiftCard))
+        return self._get(
+            GiftCard, "gift-cards", path_segment("gift_card_id", gift_card_id), query=query, options=options
+        )
 
     def transactions(self, gift_card_id: str | UUID, **arguments: Unpack[ListItems]) -> Page[GiftCardTransaction]:
         """List one page of the changes of a gift card's balance, by creation time.
@@ -66,8 +63,7 @@ class GiftCards(APIResource):
             NotFoundError: No gift card has this id.
         """
         segments = ("gift-cards", path_segment("gift_card_id", gift_card_id), "transactions")
-        spec = list_spec(ListItems, *segments, arguments=arguments)
-        return fetch_page(self._client, spec, GiftCardTransaction, Page)
+        return self._list(GiftCardTransaction, ListItems, *segments, arguments=arguments)
 
     def iterate_transactions(
         self, gift_card_id: str | UUID, **arguments: Unpack[IterateItems]
@@ -79,5 +75,4 @@ class GiftCards(APIResource):
             **arguments: The pages, see `IterateItems`.
         """
         segments = ("gift-cards", path_segment("gift_card_id", gift_card_id), "transactions")
-        pages = page_iterator(IterateItems, *segments, arguments=arguments)
-        return Paginator(self._client, pages, GiftCardTransaction)
+        return self._iterate(GiftCardTransaction, IterateItems, *segments, arguments=arguments)

@@ -6,18 +6,14 @@ from uuid import UUID
 
 from booking_core.models.bookings import GuestLineInput
 from booking_core.models.holds import Hold
-from booking_sdk._parse import expect_empty_body, parser_for
-from booking_sdk._sync._base_client import APIResource
+from booking_sdk._sync._resource import APIResource
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
 from booking_sdk.params import GuestLineParam
 from booking_sdk.request import (
     body_lines,
-    get,
-    idempotent_change,
     one_departure_id,
     path_segment,
-    post_with_key,
     without_none,
 )
 
@@ -65,8 +61,7 @@ class Holds(APIResource):
             guests=None if guests is None else body_lines("guests", guests),
             expires_in_seconds=expires_in_seconds,
         )
-        spec = post_with_key("holds", body=body, key=idempotency_key, options=options)
-        return self._client._execute(spec, parser_for(Hold))
+        return self._post(Hold, "holds", body=body, key=idempotency_key, options=options)
 
     def get(self, hold_id: str | UUID, *, options: RequestOptions | None = None) -> Hold:
         """Return one hold with its present status.
@@ -78,8 +73,7 @@ class Holds(APIResource):
         Raises:
             NotFoundError: No hold has this id.
         """
-        spec = get("holds", path_segment("hold_id", hold_id), options=options)
-        return self._client._execute(spec, parser_for(Hold))
+        return self._get(Hold, "holds", path_segment("hold_id", hold_id), options=options)
 
     def extend(
         self,
@@ -107,8 +101,7 @@ class Holds(APIResource):
         """
         path = ("holds", path_segment("hold_id", hold_id), "extend")
         body = without_none(expires_in_seconds=expires_in_seconds)
-        spec = post_with_key(*path, body=body, key=idempotency_key, options=options)
-        return self._client._execute(spec, parser_for(Hold))
+        return self._post(Hold, *path, body=body, key=idempotency_key, options=options)
 
     def delete(self, hold_id: str | UUID, *, options: RequestOptions | None = None) -> None:
         """Release the seats of a hold. A hold that was released or has expired stays unchanged.
@@ -122,4 +115,4 @@ class Holds(APIResource):
             ConflictError: A booking has taken over the hold.
         """
         segment = path_segment("hold_id", hold_id)
-        self._client._execute(idempotent_change("DELETE", "holds", segment, options=options), expect_empty_body)
+        self._delete("holds", segment, options=options)

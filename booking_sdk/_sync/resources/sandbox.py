@@ -6,20 +6,14 @@ from typing import Any, Unpack
 from uuid import UUID
 
 from booking_core.models.sandbox import SandboxClock, SandboxMail, SandboxPayment
-from booking_sdk._lists import list_spec, page_iterator
-from booking_sdk._parse import parser_for
-from booking_sdk._sync._base_client import APIResource
-from booking_sdk._sync.pagination import Page, Paginator, fetch_page
+from booking_sdk._sync._resource import APIResource
+from booking_sdk._sync.pagination import Page, Paginator
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
 from booking_sdk.params import IterateItems, ListItems, SandboxCardParam
-from booking_sdk.request import RequestSpec, get, path_segment, post_with_key, utc_timestamp
+from booking_sdk.request import path_segment, utc_timestamp
 
 _POLL_S = 0.1
-
-
-def _advance_spec(body: dict[str, Any], key: str | None, options: RequestOptions | None) -> RequestSpec:
-    return post_with_key("sandbox", "clock", "advance", body=body, key=key, options=options)
 
 
 @scrub_tracebacks
@@ -38,7 +32,7 @@ class Sandbox(APIResource):
         Raises:
             ConflictError: The organization is live.
         """
-        return self._client._execute(get("sandbox", "clock", options=options), parser_for(SandboxClock))
+        return self._get(SandboxClock, "sandbox", "clock", options=options)
 
     def advance(
         self, seconds: int, *, idempotency_key: str | None = None, options: RequestOptions | None = None
@@ -54,8 +48,7 @@ class Sandbox(APIResource):
             ConflictError: The organization is live.
             UnprocessableEntityError: The clock would be more than 731 days ahead of the real time.
         """
-        spec = _advance_spec({"seconds": seconds}, idempotency_key, options)
-        return self._client._execute(spec, parser_for(SandboxClock))
+        return self._advance({"seconds": seconds}, idempotency_key, options)
 
     def advance_to(
         self, to: datetime, *, idempotency_key: str | None = None, options: RequestOptions | None = None
@@ -71,8 +64,10 @@ class Sandbox(APIResource):
             ConflictError: The organization is live.
             UnprocessableEntityError: The instant is past, or more than 731 days ahead of the real time.
         """
-        spec = _advance_spec({"to": utc_timestamp("to", to)}, idempotency_key, options)
-        return self._client._execute(spec, parser_for(SandboxClock))
+        return self._advance({"to": utc_timestamp("to", to)}, idempotency_key, options)
+
+    def _advance(self, body: dict[str, Any], key: str | None, options: RequestOptions | None) -> SandboxClock:
+        return self._post(SandboxClock, "sandbox", "clock", "advance", body=body, key=key, options=options)
 
     def wait_until_ready(self, *, timeout: float = 30.0, options: RequestOptions | None = None) -> SandboxClock:
         """Wait until everything is done that is due at the clock's instant, and return the clock.
@@ -121,8 +116,7 @@ class Sandbox(APIResource):
         """
         path = ("sandbox", "checkouts", path_segment("checkout_id", checkout_id), "pay")
         body = {"payment_method": payment_method}
-        spec = post_with_key(*path, body=body, key=idempotency_key, options=options)
-        return self._client._execute(spec, parser_for(SandboxPayment))
+        return self._post(SandboxPayment, *path, body=body, key=idempotency_key, options=options)
 
     def mails(self, **arguments: Unpack[ListItems]) -> Page[SandboxMail]:
         """List one page of the mails that the sandbox has captured, by creation time.
@@ -133,8 +127,7 @@ class Sandbox(APIResource):
         Raises:
             ConflictError: The organization is live.
         """
-        spec = list_spec(ListItems, "sandbox", "mails", arguments=arguments)
-        return fetch_page(self._client, spec, SandboxMail, Page)
+        return self._list(SandboxMail, ListItems, "sandbox", "mails", arguments=arguments)
 
     def iterate_mails(self, **arguments: Unpack[IterateItems]) -> Paginator[SandboxMail]:
         """Iterate over all mails that the sandbox has captured, by creation time.
@@ -142,5 +135,4 @@ class Sandbox(APIResource):
         Args:
             **arguments: The pages, see `IterateItems`.
         """
-        pages = page_iterator(IterateItems, "sandbox", "mails", arguments=arguments)
-        return Paginator(self._client, pages, SandboxMail)
+        return self._iterate(SandboxMail, IterateItems, "sandbox", "mails", arguments=arguments)

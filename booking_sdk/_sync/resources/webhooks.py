@@ -8,9 +8,7 @@ from uuid import UUID
 
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import Delivery, Recovered, WebhookEndpoint, WebhookEndpointWithSecret
-from booking_sdk._lists import list_spec, page_iterator
-from booking_sdk._parse import expect_empty_body, parser_for
-from booking_sdk._sync._base_client import APIResource
+from booking_sdk._sync._resource import APIResource
 from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.errors import ConfigurationError
@@ -24,7 +22,6 @@ from booking_sdk.request import (
     get,
     idempotent_change,
     path_segment,
-    post_without_key,
     utc_timestamp,
     without_none,
 )
@@ -66,8 +63,7 @@ class Webhooks(APIResource):
         Raises:
             NotFoundError: No endpoint has this id.
         """
-        spec = get("webhooks", path_segment("endpoint_id", endpoint_id), options=options)
-        return self._client._execute(spec, parser_for(WebhookEndpoint))
+        return self._get(WebhookEndpoint, "webhooks", path_segment("endpoint_id", endpoint_id), options=options)
 
     def create(
         self,
@@ -107,8 +103,7 @@ class Webhooks(APIResource):
             headers=None if headers is None else dict(headers),
             max_per_second=max_per_second,
         )
-        spec = post_without_key("webhooks", body=body, options=options)
-        return self._client._execute(spec, parser_for(WebhookEndpointWithSecret))
+        return self._post_without_key(WebhookEndpointWithSecret, "webhooks", body=body, options=options)
 
     def update(
         self,
@@ -150,7 +145,7 @@ class Webhooks(APIResource):
             body["max_per_second"] = max_per_second
         segment = path_segment("endpoint_id", endpoint_id)
         spec = idempotent_change("PATCH", "webhooks", segment, body=body, options=options)
-        return self._client._execute(spec, parser_for(WebhookEndpoint))
+        return self._send(WebhookEndpoint, spec)
 
     def delete(self, endpoint_id: str | UUID, *, options: RequestOptions | None = None) -> None:
         """Delete an endpoint. Its queued deliveries are not sent.
@@ -163,7 +158,7 @@ class Webhooks(APIResource):
             NotFoundError: No endpoint has this id.
         """
         segment = path_segment("endpoint_id", endpoint_id)
-        self._client._execute(idempotent_change("DELETE", "webhooks", segment, options=options), expect_empty_body)
+        self._delete("webhooks", segment, options=options)
 
     def rotate_secret(
         self, endpoint_id: str | UUID, *, overlap_seconds: int | None = None, options: RequestOptions | None = None
@@ -180,8 +175,9 @@ class Webhooks(APIResource):
             ConflictError: Two former secrets still sign (`too_many_secrets`), and `overlap_seconds` is not 0.
         """
         path = ("webhooks", path_segment("endpoint_id", endpoint_id), "rotate-secret")
-        spec = post_without_key(*path, body=without_none(overlap_seconds=overlap_seconds), options=options)
-        return self._client._execute(spec, parser_for(WebhookEndpointWithSecret))
+        return self._post_without_key(
+            WebhookEndpointWithSecret, *path, body=without_none(overlap_seconds=overlap_seconds), options=options
+        )
 
     def test(self, endpoint_id: str | UUID, *, options: RequestOptions | None = None) -> Delivery:
         """Send a `ping` event to an endpoint, even if it does not subscribe to the type.
@@ -196,8 +192,9 @@ class Webhooks(APIResource):
         Raises:
             NotFoundError: No endpoint has this id.
         """
-        spec = post_without_key("webhooks", path_segment("endpoint_id", endpoint_id), "test", options=options)
-        return self._client._execute(spec, parser_for(Delivery))
+        return self._post_without_key(
+            Delivery, "webhooks", path_segment("endpoint_id", endpoint_id), "test", options=options
+        )
 
     def deliveries(self, endpoint_id: str | UUID, **arguments: Unpack[ListDeliveries]) -> Page[Delivery]:
         """List one page of an endpoint's deliveries of the last 30 days, with their attempts.
@@ -210,8 +207,7 @@ class Webhooks(APIResource):
             NotFoundError: No endpoint has this id.
         """
         segments = ("webhooks", path_segment("endpoint_id", endpoint_id), "deliveries")
-        spec = list_spec(ListDeliveries, *segments, arguments=arguments)
-        return fetch_page(self._client, spec, Delivery, Page)
+        return self._list(Delivery, ListDeliveries, *segments, arguments=arguments)
 
     def iterate_deliveries(
         self, endpoint_id: str | UUID, **arguments: Unpack[IterateDeliveries]
@@ -223,8 +219,7 @@ class Webhooks(APIResource):
             **arguments: Filters and paging, see `IterateDeliveries`.
         """
         segments = ("webhooks", path_segment("endpoint_id", endpoint_id), "deliveries")
-        pages = page_iterator(IterateDeliveries, *segments, arguments=arguments)
-        return Paginator(self._client, pages, Delivery)
+        return self._iterate(Delivery, IterateDeliveries, *segments, arguments=arguments)
 
     def delivery(
         self, endpoint_id: str | UUID, delivery_id: str | UUID, *, options: RequestOptions | None = None
@@ -240,8 +235,7 @@ class Webhooks(APIResource):
             NotFoundError: No delivery of the endpoint has this id.
         """
         endpoint, delivery = path_segment("endpoint_id", endpoint_id), path_segment("delivery_id", delivery_id)
-        spec = get("webhooks", endpoint, "deliveries", delivery, options=options)
-        return self._client._execute(spec, parser_for(Delivery))
+        return self._get(Delivery, "webhooks", endpoint, "deliveries", delivery, options=options)
 
     def retry(
         self, endpoint_id: str | UUID, delivery_id: str | UUID, *, options: RequestOptions | None = None
@@ -259,8 +253,7 @@ class Webhooks(APIResource):
             NotFoundError: No delivery of the endpoint has this id.
         """
         endpoint, delivery = path_segment("endpoint_id", endpoint_id), path_segment("delivery_id", delivery_id)
-        spec = post_without_key("webhooks", endpoint, "deliveries", delivery, "retry", options=options)
-        return self._client._execute(spec, parser_for(Delivery))
+        return self._post_without_key(Delivery, "webhooks", endpoint, "deliveries", delivery, "retry", options=options)
 
     def recover(
         self,
@@ -297,8 +290,7 @@ class Webhooks(APIResource):
             dry_run=dry_run or None,
         )
         segment = path_segment("endpoint_id", endpoint_id)
-        spec = post_without_key("webhooks", segment, "recover", body=body, options=options)
-        return self._client._execute(spec, parser_for(Recovered))
+        return self._post_without_key(Recovered, "webhooks", segment, "recover", body=body, options=options)
 
     def redeliver(
         self, endpoint_id: str | UUID, event_id: str | UUID, *, options: RequestOptions | None = None
@@ -318,8 +310,7 @@ class Webhooks(APIResource):
             UnprocessableEntityError: There is no such event, or it is a ping or about the endpoint itself.
         """
         segment, body = path_segment("endpoint_id", endpoint_id), {"event_id": str(event_id)}
-        spec = post_without_key("webhooks", segment, "redeliver", body=body, options=options)
-        return self._client._execute(spec, parser_for(Delivery))
+        return self._post_without_key(Delivery, "webhooks", segment, "redeliver", body=body, options=options)
 
     def unwrap(
         self,
