@@ -290,6 +290,12 @@ def sweeps_of(jobs: Sequence[Job]) -> dict[str, Sweep[Any]]:
     return {sweep.name: sweep for sweep in values if isinstance(sweep, Sweep)}
 
 
+def with_backlog(neighbours: Neighbours, name: str, count: int) -> tuple[Case, Sweep[Any]]:
+    """Fill the rows of a step, and return the step with a sweep of a new job."""
+    neighbours.fill(SWEEPS[name], count)
+    return SWEEPS[name], sweeps_of(jobs_of(neighbours))[name]
+
+
 def turn(sweep: Sweep[Any], batches: int = BATCHES) -> int:
     return asyncio.run(sweep.run_turn(asyncio.Event(), batches=batches))
 
@@ -308,9 +314,7 @@ def test_every_step_of_every_job_has_an_entry(neighbours: Neighbours) -> None:
 @pytest.mark.exhaustive(but="postgresql")
 @pytest.mark.parametrize("name", SWEEPS)
 def test_the_first_turn_processes_a_row_behind_another_organizations_backlog(neighbours: Neighbours, name: str) -> None:
-    case = SWEEPS[name]
-    neighbours.fill(case, BACKLOG)
-    sweep = sweeps_of(jobs_of(neighbours))[name]
+    case, sweep = with_backlog(neighbours, name, BACKLOG)
     assert turn(sweep) > 1
     assert neighbours.waiting(case, neighbours.small) == []
     assert len(neighbours.waiting(case, neighbours.large)) >= BACKLOG - BATCHES * 50
@@ -323,11 +327,9 @@ def test_the_first_turn_processes_a_row_behind_another_organizations_backlog(nei
 def test_a_failing_row_is_parked_until_it_is_repaired(
     neighbours: Neighbours, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    case = SWEEPS[name]
-    neighbours.fill(case, 20)
+    case, sweep = with_backlog(neighbours, name, 20)
     bad = neighbours.waiting(case, neighbours.large)[0]
     neighbours.break_row(case, bad)
-    sweep = sweeps_of(jobs_of(neighbours))[name]
     for _ in range(3):
         turn(sweep, batches=40)
     assert neighbours.waiting(case, neighbours.small) == []
@@ -348,10 +350,8 @@ def test_a_failing_row_is_parked_until_it_is_repaired(
 @pytest.mark.usefixtures("postgresql_only")
 @pytest.mark.parametrize("name", SWEEPS)
 def test_a_locked_row_is_passed_over_and_not_parked(neighbours: Neighbours, name: str) -> None:
-    case = SWEEPS[name]
-    neighbours.fill(case, 20)
+    case, sweep = with_backlog(neighbours, name, 20)
     locked = neighbours.waiting(case, neighbours.large)[0]
-    sweep = sweeps_of(jobs_of(neighbours))[name]
     locking = f"SELECT 1 FROM {case.table} WHERE {case.key} = %s FOR UPDATE"
     with databases.rows_held(neighbours.url, locking, locked):
         for _ in range(2):
@@ -365,10 +365,8 @@ def test_a_locked_row_is_passed_over_and_not_parked(neighbours: Neighbours, name
 
 @pytest.mark.usefixtures("postgresql_only")
 def test_checkouts_of_a_locked_departure_are_passed_over(neighbours: Neighbours) -> None:
-    case = SWEEPS["abandon_checkouts"]
-    neighbours.fill(case, 3)
+    case, sweep = with_backlog(neighbours, "abandon_checkouts", 3)
     (departure,) = {row["departure_id"] for row in neighbours.large.rows(tables.bookings)}
-    sweep = sweeps_of(jobs_of(neighbours))["abandon_checkouts"]
     with databases.departure_held(neighbours.url, departure):
         turn(sweep)
         assert neighbours.waiting(case, neighbours.small) == []
@@ -378,11 +376,10 @@ def test_checkouts_of_a_locked_departure_are_passed_over(neighbours: Neighbours)
 
 
 def test_a_pending_booking_without_an_expiry_hides_no_other(neighbours: Neighbours) -> None:
-    case = SWEEPS["abandon_checkouts"]
-    neighbours.fill(case, 3)
+    case, sweep = with_backlog(neighbours, "abandon_checkouts", 3)
     first = neighbours.waiting(case, neighbours.large)[0]
     neighbours.large.change(tables.bookings, first, expires_at=None)
-    turn(sweeps_of(jobs_of(neighbours))["abandon_checkouts"])
+    turn(sweep)
     assert neighbours.waiting(case, neighbours.large) == [first]
 
 
@@ -390,10 +387,8 @@ def test_a_pending_booking_without_an_expiry_hides_no_other(neighbours: Neighbou
 @pytest.mark.parametrize("name", ["abandon_checkouts", "check_minimum", "write_mails"])
 def test_an_organization_whose_rows_all_fail_is_parked_as_a_whole(neighbours: Neighbours, name: str) -> None:
     """Its time zone is unknown: none of its rows can be rendered."""
-    case = SWEEPS[name]
-    neighbours.fill(case, 100)
+    case, sweep = with_backlog(neighbours, name, 100)
     neighbours.large.change(tables.organizations, neighbours.large.org, timezone="Mars/Olympus")
-    sweep = sweeps_of(jobs_of(neighbours))[name]
     for _ in range(3):
         turn(sweep)
     assert neighbours.waiting(case, neighbours.small) == []
@@ -480,9 +475,7 @@ def test_a_stopping_purge_ends_after_its_current_batch(neighbours: Neighbours) -
 
 
 def test_a_stopping_sweep_ends_after_its_current_batch(neighbours: Neighbours) -> None:
-    case = SWEEPS["warn_of_keys"]
-    neighbours.fill(case, 200)
-    sweep = sweeps_of(jobs_of(neighbours))["warn_of_keys"]
+    _, sweep = with_backlog(neighbours, "warn_of_keys", 200)
     stop = asyncio.Event()
     process = sweep._process
 
