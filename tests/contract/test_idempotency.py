@@ -181,9 +181,7 @@ def test_two_api_keys_of_one_organization_share_their_idempotency_keys(api: Api,
 # Answers that are not stored -------------------------------------------------------------------------------------
 
 
-def test_a_failure_at_any_statement_leaves_all_to_the_retry(
-    api: Api, departure: str, database: Database, statements: list[str]
-) -> None:
+def test_a_failure_at_any_statement_leaves_all_to_the_retry(api: Api, departure: str, statements: list[str]) -> None:
     api.book(departure)  # of a new customer, which takes one statement more
     statements.clear()
     api.book(departure)
@@ -191,7 +189,7 @@ def test_a_failure_at_any_statement_leaves_all_to_the_retry(
     assert count >= 6
     for number in range(count):
         key = fresh_key()
-        with failing_at(database, number):
+        with failing_at(api.world.database, number):
             assert error_of(api.book(departure, key=key)) == (500, "internal_error")
         assert key not in stored(api.world)
         retried = api.book(departure, key=key)

@@ -304,14 +304,12 @@ def test_a_passed_deadline_is_past_tense_and_names_the_company(
     ],
     ids=["nothing", "a-part"],
 )
-def test_the_terms_say_what_is_returned_after_their_deadline(
-    guest: Guest, clock: FixedClock, percent: int, text: str
-) -> None:
+def test_the_terms_say_what_is_returned_after_their_deadline(guest: Guest, percent: int, text: str) -> None:
     guest.api.world.change(tables.organizations, guest.api.world.org, refund_late_percent=percent)
     guest.pay_by_card()
-    clock.advance(24 * HOUR)
+    guest.api.world.clock.advance(24 * HOUR)
     assert "You can cancel free of charge until Sunday 22 November 2026, 13:00." in text_of(guest.open())
-    clock.advance(1)
+    guest.api.world.clock.advance(1)
     assert text in text_of(guest.open())
 
 

@@ -19,7 +19,6 @@ from support.faults.statements import failing_at
 from support.world.world import World
 
 from booking_core.db import tables
-from booking_core.db.engine import Database
 from booking_server.octo import models, router
 
 KEYS, LISTS, WRITES = "keys", "lists", "writes"
@@ -217,9 +216,7 @@ def test_a_repeated_change_is_carried_out_once(octo: Octo, name: str) -> None:
 
 @pytest.mark.exhaustive(but=("sqlite-POST", "postgresql-POST"))
 @each_change
-def test_a_failure_at_any_statement_leaves_all_to_the_retry(
-    api: Api, database: Database, statements: list[str], name: str
-) -> None:
+def test_a_failure_at_any_statement_leaves_all_to_the_retry(api: Api, statements: list[str], name: str) -> None:
     octo = Octo(api, seats=SEATS)
     send(octo, OPERATIONS[name].call(octo))  # of a new customer, which takes one statement more
     call = OPERATIONS[name].call(octo)
@@ -228,7 +225,7 @@ def test_a_failure_at_any_statement_leaves_all_to_the_retry(
     count = len(statements)
     for number in range(count):
         call = OPERATIONS[name].call(octo)
-        with nothing_changes(octo.world), failing_at(database, number):
+        with nothing_changes(octo.world), failing_at(api.world.database, number):
             answer = send(octo, call)
         assert refused(answer) == (500, "INTERNAL_SERVER_ERROR")
         assert send(octo, call).json()["status"] == expected

@@ -94,10 +94,10 @@ def application() -> Iterator[Application]:
 class Listener:
     """`booking webhooks listen` in a separate process, with its output in files."""
 
-    def __init__(self, process: Process, folder: Path, target: str) -> None:
+    def __init__(self, process: Process, folder: Path, application: Application) -> None:
+        self.application = application
         self._process = process
         self._folder = folder
-        self._target = target
 
     @property
     def out(self) -> str:
@@ -119,7 +119,7 @@ class Listener:
         """Start the listener and wait until its position is saved."""
         written_at = [path.stat().st_mtime_ns for path in self.checkpoints]
         with (self._folder / "out").open("a") as out, (self._folder / "err").open("a") as err:
-            command = ("webhooks", "listen", "--forward-to", self._target, *argv)
+            command = ("webhooks", "listen", "--forward-to", self.application.url, *argv)
             self.running = self._process(*command, stdout=out, stderr=err)
         wait_until(lambda: [path.stat().st_mtime_ns for path in self.checkpoints] != written_at, "the listener begins")
 
@@ -140,7 +140,7 @@ class Listener:
 
 @pytest.fixture
 def listener(process: Process, tmp_path: Path, application: Application) -> Iterator[Listener]:
-    listener = Listener(process, tmp_path, application.url)
+    listener = Listener(process, tmp_path, application)
     yield listener
     listener.end(signal.SIGKILL)
 
@@ -245,9 +245,7 @@ def test_every_event_arrives_through_every_kind_of_restart(
 
 
 @on_one_database
-def test_the_next_one_goes_on_where_the_last_one_stopped(
-    hooks: Hooks, application: Application, listener: Listener
-) -> None:
+def test_the_next_one_goes_on_where_the_last_one_stopped(hooks: Hooks, listener: Listener) -> None:
     before = hooks.publish(times=2)
     listener.start()
     first = hooks.publish(times=2)
@@ -255,32 +253,30 @@ def test_the_next_one_goes_on_where_the_last_one_stopped(
     assert listener.end(signal.SIGINT) == 130
     missed = hooks.publish(times=2)
     listener.run_until(missed)
-    assert application.ids == [*first, *missed]
+    assert listener.application.ids == [*first, *missed]
     assert "Continuing after event 4" in listener.err
     hooks.publish()
     listener.start("--no-resume")
     new = hooks.publish()
-    application.wait_for_events(new)
+    listener.application.wait_for_events(new)
     assert listener.end(signal.SIGINT) == 130
-    assert application.ids == [*first, *missed, *new]
-    assert not set(before) & set(application.ids)
+    assert listener.application.ids == [*first, *missed, *new]
+    assert not set(before) & set(listener.application.ids)
 
 
 @pytest.mark.exhaustive
 @on_one_database
-def test_since_goes_back_and_never_leaves_out_what_was_missed(
-    hooks: Hooks, application: Application, listener: Listener
-) -> None:
+def test_since_goes_back_and_never_leaves_out_what_was_missed(hooks: Hooks, listener: Listener) -> None:
     event_ids = hooks.publish(times=3)
     listener.run_until(event_ids, "--since", "10m")
-    assert len(application.receipts) == 3
+    assert len(listener.application.receipts) == 3
     listener.start("--since", "10m")
     wait_until(lambda: listener.out.count(event_ids[-1]) == 2, "all three again")
     listener.end(signal.SIGINT)
     # Events from before the requested time still come if no listener ran when they occurred.
     missed = hooks.publish()
     listener.run_until(missed, "--since", "2999-01-01")
-    assert len(application.receipts) == 7
+    assert len(listener.application.receipts) == 7
 
 
 @pytest.mark.exhaustive
@@ -298,26 +294,22 @@ def test_other_types_go_on_from_the_same_place(hooks: Hooks, application: Applic
 
 @pytest.mark.exhaustive
 @on_one_database
-def test_a_test_of_an_endpoint_is_forwarded_only_when_asked_for(
-    hooks: Hooks, application: Application, listener: Listener
-) -> None:
+def test_a_test_of_an_endpoint_is_forwarded_only_when_asked_for(hooks: Hooks, listener: Listener) -> None:
     listener.start()
     pings, others = hooks.publish(kind=EventType.PING), hooks.publish()
     listener.wait_for(others)
     listener.end(signal.SIGINT)
-    assert application.ids == others
+    assert listener.application.ids == others
     listener.run_until(pings, "--since", "10m", "--event", "ping")
-    assert application.ids == [*others, *pings]
+    assert listener.application.ids == [*others, *pings]
 
 
 # Receivers that refuse, and that are down ------------------------------------------------------------------------
 
 
 @on_one_database
-def test_a_refused_event_is_tried_again_then_left_behind_and_named(
-    hooks: Hooks, application: Application, listener: Listener
-) -> None:
-    application.answers = [500, 400]
+def test_a_refused_event_is_tried_again_then_left_behind_and_named(hooks: Hooks, listener: Listener) -> None:
+    listener.application.answers = [500, 400]
     listener.start("--attempts", "2")
     refused, accepted = hooks.publish(times=2)
     listener.wait_for([accepted])
@@ -518,11 +510,9 @@ def test_a_damaged_checkpoint_is_named_and_can_be_left_aside(
 
 
 @on_one_database
-def test_a_second_listener_for_the_same_receiver_is_refused(
-    booking: Booking, hooks: Hooks, application: Application, listener: Listener
-) -> None:
+def test_a_second_listener_for_the_same_receiver_is_refused(booking: Booking, hooks: Hooks, listener: Listener) -> None:
     listener.start()
-    same = application.url.removeprefix("http://")
+    same = listener.application.url.removeprefix("http://")
     refused = booking("webhooks", "listen", "--forward-to", same, "--event", "booking.*", "--json")
     assert refused.refusal == (2, "already_listening")
     listener.end(signal.SIGKILL)
