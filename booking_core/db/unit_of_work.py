@@ -6,10 +6,10 @@ On SQLite each table is one `executemany`. A batch of bookings is bound by its r
 sequences is held until the last of them.
 """
 
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from hashlib import blake2b
 from typing import Any
 
 from sqlalchemy import (
@@ -80,8 +80,8 @@ class Update:
 def update_of(table: Table, columns: tuple[str, ...]) -> Update:
     """Return the update that sets these columns of a row, all but its primary key."""
     sets = tuple(sorted(set(columns) - {column.name for column in table.primary_key}))
-    name = f"{table.name}_{zlib.crc32(','.join(sets).encode()):08x}"  # all the columns would be too long for a name
-    return Update(name, table, sets=sets)
+    digest = blake2b(",".join(sets).encode(), digest_size=8)  # all the columns would be too long for a name
+    return Update(f"{table.name}_{digest.hexdigest()}", table, sets=sets)
 
 
 @dataclass(frozen=True)
