@@ -1,12 +1,6 @@
 """Bookings: queries, and the verbs create, confirm, pay, reschedule, cancel and record a payment."""
 
-from booking_core.bookings.batch import (
-    CreateRequest,
-    CreateResult,
-    Deferred,
-    LockWait,
-    create_many,
-)
+from booking_core.bookings.batch import CreateRequest, CreateResult, Deferred, LockWait, create_many
 from booking_core.bookings.by_guest import (
     Move,
     cancel_by_guest,
@@ -44,11 +38,7 @@ from booking_core.bookings.queries import BookingConditions, find, get, get_refu
 from booking_core.bookings.quotes import quote
 from booking_core.bookings.refunds import record_elsewhere, record_refund, settle_refund, settle_refunds
 from booking_core.bookings.reports import get_report
-from booking_core.bookings.reschedule import (
-    apply_reschedule,
-    preview_reschedule,
-    reschedule,
-)
+from booking_core.bookings.reschedule import apply_reschedule, preview_reschedule, reschedule
 from booking_core.bookings.search import Search, parse_number, resolve_id, search
 from booking_core.bookings.status import check_in, confirm, pay, record_no_show, record_payment, void_payment
 from booking_core.bookings.terms import Refundable

@@ -50,14 +50,6 @@ from booking_core.payments.rules import (
     to_gateway,
 )
 from booking_core.payments.rules import release as release_of
-from booking_core.payments.service import (
-    drop,
-    expect,
-    receive,
-    refundable,
-    release,
-    request_refund,
-    return_late,
-)
+from booking_core.payments.service import drop, expect, receive, refundable, release, request_refund, return_late
 from booking_core.payments.store import PaymentRow, get, lock, next_refund_number, with_payment
 from booking_core.payments.unpaid_bookings import DueBooking, find_due, present_due

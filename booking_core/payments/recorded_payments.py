@@ -8,10 +8,7 @@ from booking_core import organizations
 from booking_core.base.context import Organization
 from booking_core.db.engine import Tx
 from booking_core.db.statements import OWNER, ROW_ID, Statement
-from booking_core.db.tables import (
-    Id,
-    payment_records,
-)
+from booking_core.db.tables import Id, payment_records
 from booking_core.models.money import money_json
 
 

@@ -8,11 +8,7 @@ from sqlalchemy import BigInteger, Text, and_, bindparam, literal_column, select
 from booking_core.base.context import Organization
 from booking_core.db.engine import Tx
 from booking_core.db.statements import LIMIT, OWNER, Statement
-from booking_core.db.tables import (
-    bookings,
-    departures,
-    experiences,
-)
+from booking_core.db.tables import bookings, departures, experiences
 from booking_core.models.bookings import BookingStatus, PaymentMethod, PaymentStatus
 from booking_core.models.money import money_json
 

@@ -20,12 +20,7 @@ from booking_core.db.statements import as_json
 from booking_core.db.tables import Id, deliveries, events, webhook_recoveries
 from booking_core.models.events import EventType
 from booking_core.models.pages import Order
-from booking_core.models.webhooks import (
-    DeliveryRecover,
-    DeliveryTrigger,
-    EndpointStatus,
-    RecoverableStatus,
-)
+from booking_core.models.webhooks import DeliveryRecover, DeliveryTrigger, EndpointStatus, RecoverableStatus
 from booking_core.webhooks import log, rules, store
 from booking_core.webhooks.log import END, Scans
 from booking_core.webhooks.rules import DeliveryRow, Event

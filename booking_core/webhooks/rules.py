@@ -21,13 +21,7 @@ from booking_core.models.limits import (
     WEBHOOK_EXCERPT_LENGTH_MAX,
 )
 from booking_core.models.webhook_urls import HTTP_PORT, HTTPS_PORT, WebhookUrl
-from booking_core.models.webhooks import (
-    DeliveryStatus,
-    DeliveryTrigger,
-    DisabledReason,
-    EndpointStatus,
-    FailureReason,
-)
+from booking_core.models.webhooks import DeliveryStatus, DeliveryTrigger, DisabledReason, EndpointStatus, FailureReason
 
 SECRET_PURPOSE = "webhook_secret"  # noqa: S105 - names the use of a key
 HEADERS_PURPOSE = "webhook_headers"
