@@ -215,16 +215,14 @@ class SecretKeys:
 
     Args:
         keys: the secret keys, the one in use first.
-        retained: derived keys that outlive their secret key, by purpose and key id: they verify and sign the secret
-            key's tokens from the time of its use.
     """
 
-    def __init__(self, *keys: str, retained: Mapping[tuple[str, str], bytes] | None = None) -> None:
+    def __init__(self, *keys: str) -> None:
         if not keys or not all(keys):
             raise ValueError("at least one secret key is needed")
         self._keys = tuple(hashlib.sha256(key.encode()).digest() for key in keys)
         self._ids = tuple(hmac.digest(key, b"id", "sha256").hex()[:_KEY_ID_LENGTH] for key in self._keys)
-        self._retained = dict(retained or {})
+        self._retained: Mapping[tuple[str, str], bytes] = {}
         self._derived = lru_cache(maxsize=256)(self._derive)
         self._prepared = lru_cache(maxsize=256)(lambda index, purpose: prepared_key(0, self._derived(index, purpose)))
         self._cipher = lru_cache(maxsize=256)(self._make_cipher)
@@ -233,7 +231,8 @@ class SecretKeys:
         return f"<SecretKeys {len(self._keys)} live>"
 
     def retaining(self, derived: Mapping[tuple[str, str], bytes]) -> "SecretKeys":
-        """Return the same keys with derived keys of former ones."""
+        """Return the same keys with derived keys of former ones, by purpose and key id: they verify and sign the tokens
+        of a former key from the time of its use."""
         secret_keys = copy(self)
         secret_keys._retained = {key: value for key, value in derived.items() if key[1] not in self._ids}
         return secret_keys
