@@ -20,7 +20,7 @@ from booking_core.base.errors import Unprocessable
 from booking_core.db import sql_files, tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import JsonPage, PageRequest, page_of
-from booking_core.db.statements import LIMIT, NOW, OWNER, ROW_ID, Statement
+from booking_core.db.statements import LIMIT, NOW, OWNER, ROW_ID, Statement, columns_of
 from booking_core.db.tables import Id
 from booking_core.due_work.rows import DueWork
 from booking_core.models.limits import SANDBOX_CLOCK_AHEAD_S_MAX, SANDBOX_DUE_MAX
@@ -173,7 +173,7 @@ class CapturedMail(NamedTuple):
     message: str
 
 
-_CAPTURED = select(*(tables.mails.c[name] for name in CapturedMail._fields)).where(
+_CAPTURED = select(*columns_of(CapturedMail._fields, tables.mails)).where(
     tables.mails.c.organization_id == OWNER,
     tables.mails.c.message != literal_column("''"),
     tables.mails.c.sent_at.is_not(None),

@@ -15,7 +15,7 @@ from booking_core.base.errors import Conflict, IdempotencyInProgress, Idempotenc
 from booking_core.bookings import storefront
 from booking_core.bookings.storefront import CheckoutRequest
 from booking_core.db.engine import Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, in_rows
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, columns_of, in_rows
 from booking_core.db.tables import bookings, reservations
 from booking_core.due_work.rows import DueRows
 from booking_core.models.holds import HoldCreate
@@ -151,7 +151,7 @@ def _save(tx: Tx, actor: Actor, reservation: Reservation, **changed: Any) -> Res
 
 # Statements ----------------------------------------------------------------------------------------------------------
 
-_COLUMNS = [reservations.c[name] for name in Reservation._fields]
+_COLUMNS = columns_of(Reservation._fields, reservations)
 _ONE = select(*_COLUMNS).where(reservations.c.organization_id == OWNER, reservations.c.id == ROW_ID)
 _FIND = Statement(_ONE)
 _NO_ORDER = {"hold_id": bookings.c.id, "booking_id": bookings.c.id, "fingerprint": literal_column("''")}
@@ -165,7 +165,7 @@ _LOCK = Statement(_ONE.with_for_update(key_share=True))
 
 
 _OF_BOOKINGS = Statement(
-    select(*(bookings.c[name] for name in ("id", *Instants._fields)), *_COLUMNS)
+    select(bookings.c.id, *columns_of(Instants._fields, bookings), *_COLUMNS)
     .join_from(bookings, reservations, isouter=True)
     .where(bookings.c.organization_id == OWNER, in_rows(bookings.c.id, "wanted", "id"))
 )

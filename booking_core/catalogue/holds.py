@@ -14,7 +14,7 @@ from booking_core.base.clock import Zone
 from booking_core.base.errors import Conflict, NotFound
 from booking_core.catalogue.departures import SEATS_HELD, hold_is_live
 from booking_core.db.engine import Query, Row, Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, as_json, has_key, in_rows
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, as_json, columns_of, has_key, in_rows
 from booking_core.db.tables import Id, holds
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.holds import HoldStatus
@@ -118,7 +118,7 @@ def _present_party(guests: str | None) -> dict[str, Any]:
 
 # Rows ---------------------------------------------------------------------------------------------------------------
 
-_COLUMNS = tuple(holds.c[name] for name in HoldRow._fields)
+_COLUMNS = columns_of(HoldRow._fields, holds)
 _AT = bindparam("at", type_=BigInteger)
 _ONE = select(*_COLUMNS).where(holds.c.organization_id == OWNER, holds.c.id == ROW_ID)
 _FIND = Statement(_ONE)

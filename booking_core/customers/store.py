@@ -7,11 +7,11 @@ from sqlalchemy import Text, bindparam, select
 from booking_core.customers.rules import CustomerRow
 from booking_core.db.engine import Tx
 from booking_core.db.paging import KeysetList
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, in_rows
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, columns_of, in_rows
 from booking_core.db.tables import customers
 from booking_core.models.base import email_key
 
-_CUSTOMERS = select(*(customers.c[name] for name in CustomerRow._fields)).where(customers.c.organization_id == OWNER)
+_CUSTOMERS = select(*columns_of(CustomerRow._fields, customers)).where(customers.c.organization_id == OWNER)
 _BY_EMAIL = customers.c.email_key == bindparam("email_key", type_=Text)
 
 LIST = KeysetList("customers", customers, _CUSTOMERS, {"email_key": _BY_EMAIL})

@@ -189,6 +189,13 @@ def on_postgresql(condition: ColumnElement[bool]) -> ColumnElement[bool]:
     return _DialectExpression(Boolean(), lambda dialect: condition if dialect.name == "postgresql" else true())
 
 
+def columns_of(names: Iterable[str], *tables: FromClause, **others: ColumnElement[Any]) -> list[ColumnElement[Any]]:
+    """Return the columns of a row by the names of its fields: one of the others, or of the first table that has it."""
+    return [
+        others[name] if name in others else next(table.c[name] for table in tables if name in table.c) for name in names
+    ]
+
+
 def has_key(table: Table, rows: FromClause, **names: str) -> ColumnElement[bool]:
     """Return the condition that a row of the table has the primary key of one of the rows, for a join.
 

@@ -13,7 +13,16 @@ from sqlalchemy.sql.type_api import TypeEngine
 from booking_core import organizations
 from booking_core.base.context import Organization
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import LIMIT, OWNER, Statement, as_json, has_key, rows_before, rows_parameter
+from booking_core.db.statements import (
+    LIMIT,
+    OWNER,
+    Statement,
+    as_json,
+    columns_of,
+    has_key,
+    rows_before,
+    rows_parameter,
+)
 from booking_core.db.tables import Id, effects, mails
 from booking_core.db.tables import organizations as organization_table
 from booking_core.due_work.rows import DueRows
@@ -22,14 +31,9 @@ from booking_core.notifications.store import IS_MAIL, QUEUED
 
 # Lists ------------------------------------------------------------------------------------------------------------
 
-_MAIL = (
-    mails.c.organization_id,
-    mails.c.id,
-    *(mails.c[name] for name in ("effect_key", "kind", "booking_id", "recipient", "message_id", "status")),
-    *(mails.c[name] for name in ("attempt_count", "last_error", "created_at", "sent_at", "next_attempt_at")),
-)
+_MAIL = columns_of(Mail._fields, mails)
 _EFFECT_NAMES = ("key", "kind", "subject_id", "status", "attempt_count", "last_error", "created_at", "due_at")
-_EFFECT = (effects.c.organization_id, *(effects.c[name] for name in _EFFECT_NAMES))
+_EFFECT = columns_of(("organization_id", *_EFFECT_NAMES), effects)
 
 
 def _mail_from_row(row: Row) -> Mail:

@@ -9,7 +9,7 @@ from booking_core import organizations
 from booking_core.base.clock import END_OF_TIME
 from booking_core.base.context import Organization
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import NOW, ROW_ID, Statement, as_json, has_key, rows_parameter
+from booking_core.db.statements import NOW, ROW_ID, Statement, as_json, columns_of, has_key, rows_parameter
 from booking_core.db.tables import (
     Id,
     bookings,
@@ -50,7 +50,7 @@ OWED = DueRows(effects, effects.c.due_at, effects.c.key, (effects.c.status == QU
 
 
 _LOCK_OWED = OWED.locking(
-    select(*(effects.c[name] for name in OutboxRow._fields), NOW, *organizations.COLUMNS).join_from(
+    select(*columns_of(OutboxRow._fields, effects), NOW, *organizations.COLUMNS).join_from(
         effects, organization_table, organization_table.c.id == effects.c.organization_id
     )
 )
@@ -71,13 +71,7 @@ def lock_owed(tx: Tx, organization_id: str, keys: Iterable[str]) -> list[tuple[O
 
 # Bookings --------------------------------------------------------------------------------------------------------
 
-_OF_EXPERIENCE = (
-    *("title", "address", "latitude", "longitude", "image_url", "meeting_point", "what_to_bring", "terms"),
-    *("duration_minutes", "translations"),
-)
 _OF_OTHERS: dict[str, Any] = {
-    **{name: experiences.c[name] for name in _OF_EXPERIENCE},
-    "starts_at": departures.c.starts_at,
     "own_ends_at": departures.c.ends_at,
     "refund_id": refunds.c.id,
     "refund_minor": refunds.c.amount_minor,
@@ -102,7 +96,7 @@ _restored = and_(
     gift_card_entries.c.kind == literal_column("'restore'"),
 )
 _BOOKINGS = Statement(
-    select(*(_OF_OTHERS[name] if name in _OF_OTHERS else bookings.c[name] for name in MailBooking._fields))
+    select(*columns_of(MailBooking._fields, bookings, departures, experiences, **_OF_OTHERS))
     .join_from(_KEYS, bookings, has_key(bookings, _KEYS))
     .join(departures)
     .join(experiences, has_key(experiences, bookings, id="experience_id"))
@@ -112,9 +106,7 @@ _BOOKINGS = Statement(
 
 
 _GIFT_CARDS = Statement(
-    select(*(gift_cards.c[name] for name in GiftCardDetails._fields)).join_from(
-        _KEYS, gift_cards, has_key(gift_cards, _KEYS)
-    )
+    select(*columns_of(GiftCardDetails._fields, gift_cards)).join_from(_KEYS, gift_cards, has_key(gift_cards, _KEYS))
 )
 
 
@@ -179,7 +171,7 @@ PARKED = DueRows(
 
 
 _offset = clock_offset_of(mails.c.organization_id).correlate(mails).scalar_subquery()
-_LOCK_DUE = DUE.locking(select(*(mails.c[name] for name in QueuedMail._fields[:-1]), _offset, NOW))
+_LOCK_DUE = DUE.locking(select(*columns_of(QueuedMail._fields, mails, clock_offset=_offset), NOW))
 _LEASE = ("lease_token",)
 """A mail that another worker has leased since is not changed."""
 _ENDED = ("status", "next_attempt_at", "lease_until", "sent_at", "completed_at")

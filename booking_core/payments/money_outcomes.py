@@ -9,7 +9,7 @@ from sqlalchemy import Integer, Select, Text, and_, func, literal_column, select
 
 from booking_core.base.errors import NotFound
 from booking_core.db.engine import Tx
-from booking_core.db.statements import OWNER, Statement, as_ids, in_rows
+from booking_core.db.statements import OWNER, Statement, as_ids, columns_of, in_rows
 from booking_core.db.tables import bookings, gift_card_entries, payments, refunds
 from booking_core.models.bookings import BookingStatus, PaymentMethod, PaymentSource, PaymentStatus
 from booking_core.models.money import formatted, money_json
@@ -93,10 +93,9 @@ def _outcomes() -> Select[Any]:
         gift_card_entries.c.kind == literal_column("'restore'"),
         gift_card_entries.c.number == _CANCELLATION,
     )
-    returned = {"restored_minor": func.coalesce(gift_card_entries.c.amount_minor, 0)}
-    columns = (returned[name] if name in returned else bookings.c[name] for name in _Paid._fields)
+    restored_minor = func.coalesce(gift_card_entries.c.amount_minor, 0)
     return (
-        select(*columns)
+        select(*columns_of(_Paid._fields, bookings, restored_minor=restored_minor))
         .join_from(bookings, gift_card_entries, restored, isouter=True)
         .where(bookings.c.organization_id == OWNER, in_rows(bookings.c.id, "wanted", "id"))
     )

@@ -7,7 +7,7 @@ from sqlalchemy import bindparam, select
 from booking_core import organizations
 from booking_core.base.context import Organization
 from booking_core.db.engine import Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement
+from booking_core.db.statements import OWNER, ROW_ID, Statement, columns_of
 from booking_core.db.tables import Id, payment_records
 from booking_core.models.money import money_json
 
@@ -27,7 +27,7 @@ class Record(NamedTuple):
     created_at: int
 
 
-_RECORD = tuple(payment_records.c[name] for name in Record._fields)
+_RECORD = columns_of(Record._fields, payment_records)
 _RECORDS = Statement(
     select(*_RECORD)
     .where(

@@ -10,7 +10,7 @@ from booking_core import organizations
 from booking_core.base.context import Organization
 from booking_core.base.errors import NotFound
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement, has_key
+from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement, columns_of, has_key
 from booking_core.db.tables import bookings, payments, refunds
 from booking_core.db.tables import organizations as organization_table
 from booking_core.models.base import is_id
@@ -61,17 +61,7 @@ class Refund(NamedTuple):
 OwnedRefund = tuple[Refund, Organization]
 """A refund with its organization."""
 
-_OF_BOOKINGS = ("booking_number", "guest_name", "guest_email", "payment_source")
-_OF_PAYMENTS = {"paid_minor": payments.c.amount_minor, "payment_intent": payments.c.payment_intent}
-
-
-def _refund_column(name: str) -> Any:
-    if name in _OF_BOOKINGS:
-        return bookings.c[name]
-    return _OF_PAYMENTS[name] if name in _OF_PAYMENTS else refunds.c[name]
-
-
-_REFUND = tuple(map(_refund_column, Refund._fields))
+_REFUND = columns_of(Refund._fields, refunds, bookings, payments, paid_minor=payments.c.amount_minor)
 
 
 def select_refunds(*conditions: Any) -> Select[Any]:

@@ -25,7 +25,7 @@ from sqlalchemy.sql import dml
 from booking_core.base import tokens
 from booking_core.base.context import Actor
 from booking_core.db.engine import Query, Tx
-from booking_core.db.statements import NOW, OWNER, ROW_ID, Statement, as_json, has_key, rows_parameter
+from booking_core.db.statements import NOW, OWNER, ROW_ID, Statement, as_json, columns_of, has_key, rows_parameter
 from booking_core.db.tables import Id, bookings, payment_intents, payments, refunds
 from booking_core.db.unit_of_work import InsertFromSelect, Update
 from booking_core.due_work.rows import DueRows, clock_offset_of
@@ -62,7 +62,7 @@ _HAS_REFUND = exists().where(
     refunds.c.booking_id == payments.c.booking_id,
     refunds.c.number == literal_column(str(rules.CANCELLATION)),
 )
-_COLUMNS = [_HAS_REFUND if name == "has_refund" else payments.c[name] for name in PaymentRow._fields]
+_COLUMNS = columns_of(PaymentRow._fields, payments, has_refund=_HAS_REFUND)
 _COLUMNS_OR_NULL = [*_COLUMNS[:-1], case((payments.c.id.is_not(None), _HAS_REFUND))]
 """Of a booking that may have no payment: then nothing is searched for."""
 _OF_BOOKING = (
@@ -176,7 +176,7 @@ class BookingForRefund(NamedTuple):
 
 
 _LOCK_BOOKING = Statement(
-    select(bookings.c.status, bookings.c.payment_source, bookings.c.customer_id, bookings.c.updated_at)
+    select(*columns_of(BookingForRefund._fields, bookings, booking_status=bookings.c.status))
     .where(
         bookings.c.organization_id == OWNER,
         bookings.c.id == ROW_ID,
@@ -258,19 +258,15 @@ _OF_OTHERS = {
     "parts_returned_minor": _PARTS,
     "elsewhere_minor": _ELSEWHERE,
     "paid_minor": payments.c.amount_minor,
-    "refunded_minor": payments.c.refunded_minor,
-    "payment_intent": payments.c.payment_intent,
     "payment_status": payments.c.status,
-    "customer_id": bookings.c.customer_id,
     "booking_updated_at": bookings.c.updated_at,
-    "payment_source": bookings.c.payment_source,
     "at": NOW,
     "clock_offset": clock_offset_of(refunds.c.organization_id).correlate(refunds).scalar_subquery(),
 }
 
 
 _JOINED = (
-    select(*(_OF_OTHERS[name] if name in _OF_OTHERS else refunds.c[name] for name in RefundRow._fields))
+    select(*columns_of(RefundRow._fields, refunds, payments, bookings, **_OF_OTHERS))
     .join_from(bookings, refunds, has_key(bookings, refunds, id="booking_id"))
     .join(payments, has_key(payments, refunds, id="payment_id"))
 )

@@ -3,11 +3,11 @@
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Text, and_, bindparam, literal_column, select
+from sqlalchemy import BigInteger, Text, bindparam, literal_column, select
 
 from booking_core.base.context import Organization
 from booking_core.db.engine import Tx
-from booking_core.db.statements import LIMIT, OWNER, Statement
+from booking_core.db.statements import LIMIT, OWNER, Statement, columns_of, has_key
 from booking_core.db.tables import bookings, departures, experiences
 from booking_core.models.bookings import BookingStatus, PaymentMethod, PaymentStatus
 from booking_core.models.money import money_json
@@ -32,9 +32,6 @@ class DueBooking(NamedTuple):
     title: str
 
 
-_OF_DUE = {"starts_at": departures.c.starts_at, "title": experiences.c.title}
-
-
 @lru_cache
 def _due(method: PaymentMethod | None, *, overdue: bool) -> Statement:
     unpaid = (literal_column(f"'{status}'", Text) for status in (PaymentStatus.UNPAID, PaymentStatus.PENDING))
@@ -47,14 +44,10 @@ def _due(method: PaymentMethod | None, *, overdue: bool) -> Statement:
         conditions.append(bookings.c.payment_method == literal_column(f"'{method}'", Text))
     if overdue:
         conditions.append(departures.c.starts_at <= bindparam("at", type_=BigInteger))
-    owner = bookings.c.organization_id
-    departed = and_(departures.c.organization_id == owner, departures.c.id == bookings.c.departure_id)
-    offered = and_(experiences.c.organization_id == owner, experiences.c.id == bookings.c.experience_id)
-    columns = (_OF_DUE[name] if name in _OF_DUE else bookings.c[name] for name in DueBooking._fields)
     return Statement(
-        select(*columns)
-        .join_from(bookings, departures, departed)
-        .join(experiences, offered)
+        select(*columns_of(DueBooking._fields, bookings, departures, experiences))
+        .join_from(bookings, departures, has_key(departures, bookings, id="departure_id"))
+        .join(experiences, has_key(experiences, bookings, id="experience_id"))
         .where(*conditions)
         .order_by(departures.c.starts_at, bookings.c.id)
         .limit(LIMIT)

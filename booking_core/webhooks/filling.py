@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import BigInteger, Integer, Select, bindparam, func, literal_column, or_, select
 
 from booking_core.db.engine import Tx
-from booking_core.db.statements import NOW, Statement, as_json, has_key, rows_parameter
+from booking_core.db.statements import NOW, Statement, as_json, columns_of, has_key, rows_parameter
 from booking_core.db.tables import (
     Id,
     counters,
@@ -62,14 +62,9 @@ def _followers() -> Any:
         deliveries.c.attempt_count == literal_column("0"),
     )
     first_attempts = first_attempts.with_hint(deliveries, "INDEXED BY ix_deliveries_first_attempts", "sqlite")
+    at = NOW + func.coalesce(owner.clock_offset, 0)
     return (
-        select(
-            cursor.organization_id,
-            cursor.endpoint_id,
-            cursor.served_sequence,
-            last.last_event_sequence,
-            NOW + func.coalesce(owner.clock_offset, 0),
-        )
+        select(*columns_of(Follower._fields, webhook_cursors, counters, at=at))
         .join(counters, last.organization_id == cursor.organization_id)
         .join(webhook_endpoints, has_key(webhook_endpoints, webhook_cursors, id="endpoint_id"))
         .join(organizations, owner.id == cursor.organization_id)
@@ -91,7 +86,7 @@ def _next_events() -> Any:
     """Select the events that endpoints subscribe to, of a part of the log for each."""
     part, period, event = rows_parameter("parts", _PART).c, webhook_subscriptions.c, events.c
     return (
-        select(part.organization_id, part.endpoint_id, *(event[name] for name in Event._fields))
+        select(part.organization_id, part.endpoint_id, *columns_of(Event._fields, events))
         .where(
             period.organization_id == part.organization_id,
             period.endpoint_id == part.endpoint_id,

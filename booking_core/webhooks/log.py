@@ -14,7 +14,7 @@ from sqlalchemy.engine import Dialect
 
 from booking_core.db import sql_files
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, rows_parameter
+from booking_core.db.statements import Statement, as_json, columns_of, rows_parameter
 from booking_core.db.tables import Id, deliveries, events
 from booking_core.models.events import EventType
 from booking_core.models.pages import Order
@@ -72,7 +72,7 @@ def events_of(of: Any, *conditions: ColumnElement[bool]) -> Any:
     """Select the events of a stretch, a row of the parameter `scans`, that have no row of a delivery."""
     v, d = events.c, deliveries.c
     row = select(d.id).where(*own(deliveries), d.event_type == v.type, d.event_sequence == v.sequence)
-    return select(*(v[name] for name in Event._fields)).where(
+    return select(*columns_of(Event._fields, events)).where(
         v.organization_id == ORGANIZATION_ID,
         v.type == of.c.event_type,
         v.sequence > of.c.after,
@@ -229,7 +229,7 @@ def find(tx: Tx, organization_id: str, endpoint_id: str, query: LogQuery) -> lis
 # One delivery ----------------------------------------------------------------------------------------------------
 
 EVENTS_OF = Statement(
-    select(*(events.c[name] for name in Event._fields)).where(
+    select(*columns_of(Event._fields, events)).where(
         events.c.organization_id == ORGANIZATION_ID,
         events.c.id >= bindparam("first_id", type_=Id),
         events.c.id <= bindparam("last_id", type_=Id),

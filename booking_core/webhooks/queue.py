@@ -10,7 +10,7 @@ from booking_core import organizations
 from booking_core.base.clock import MINUTE
 from booking_core.base.context import Organization
 from booking_core.db.engine import Tx
-from booking_core.db.statements import NOW, Statement, as_json, in_rows
+from booking_core.db.statements import NOW, Statement, as_json, columns_of, in_rows
 from booking_core.db.tables import Id, deliveries, webhook_endpoints
 from booking_core.db.tables import organizations as organization_table
 from booking_core.webhooks import rules, store
@@ -22,7 +22,7 @@ _KEY: dict[str, Any] = {"organization_id": Id, "endpoint_id": Id, "id": Id}
 
 # Locking ---------------------------------------------------------------------------------------------------------
 
-_LEASED = tuple(deliveries.c[name] for name in LeasedDelivery._fields)
+_LEASED = columns_of(LeasedDelivery._fields, deliveries)
 _OF_ENDPOINT = (webhook_endpoints.c.organization_id, *store.ENDPOINT_COLUMNS)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Table, Text, bindparam, cast, func, literal_column, select
 
 from booking_core.db.engine import Query, Tx
-from booking_core.db.statements import Row, Statement, as_json, rows_parameter
+from booking_core.db.statements import Row, Statement, as_json, columns_of, rows_parameter
 from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints, webhook_secrets, webhook_subscriptions
 from booking_core.models.webhooks import DeliveryStatus
 from booking_core.webhooks.rules import AttemptRow, DeliveryRow, EndpointRow, Event
@@ -120,7 +120,7 @@ def expire_secret(tx: Tx, organization_id: str, endpoint_id: str, *, ends_at: in
 
 _of = rows_parameter("deliveries", {"organization_id": Id, "id": Id}).c
 _ATTEMPTS = Statement(
-    select(attempts.c.delivery_id, *(attempts.c[name] for name in AttemptRow._fields))
+    select(attempts.c.delivery_id, *columns_of(AttemptRow._fields, attempts))
     .where(attempts.c.organization_id == _of.organization_id, attempts.c.delivery_id == _of.id)
     .order_by(attempts.c.number)
 )

@@ -8,13 +8,13 @@ from sqlalchemy import Integer, Text, and_, bindparam, literal_column, or_, sele
 from booking_core.bookings.checkouts.rules import IntentRow
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import LIMIT, NOW, OWNER, Statement, has_key
+from booking_core.db.statements import LIMIT, NOW, OWNER, Statement, columns_of, has_key
 from booking_core.db.tables import Id, bookings, payment_intents, payments
 from booking_core.due_work.rows import DueRows
 
 _OWNED = payment_intents.c.organization_id == OWNER
 _OF_BOOKING = payment_intents.c.booking_id == bindparam("booking_id", type_=Id)
-_COLUMNS = [payment_intents.c[name] for name in IntentRow._fields]
+_COLUMNS = columns_of(IntentRow._fields, payment_intents)
 _GET = Statement(select(*_COLUMNS).where(_OWNED, _OF_BOOKING))
 _LOCK = Statement(select(*_COLUMNS).where(_OWNED, _OF_BOOKING).with_for_update(key_share=True))
 
@@ -65,7 +65,7 @@ class Pending(NamedTuple):
 
 
 _PENDING = Statement(
-    select(*(bookings.c[name] for name in Pending._fields)).where(
+    select(*columns_of(Pending._fields, bookings)).where(
         bookings.c.organization_id == OWNER,
         bookings.c.id == bindparam("booking_id", type_=Id),
     )

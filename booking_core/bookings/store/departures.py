@@ -18,6 +18,7 @@ from booking_core.db.statements import (
     Statement,
     as_ids,
     as_json,
+    columns_of,
     has_key,
     in_rows,
     rows_parameter,
@@ -36,8 +37,7 @@ def _lock_departures(keys: FromClause, *, skip_locked: bool = False) -> Any:
         .with_for_update(key_share=True, of=departures, skip_locked=skip_locked)
         .cte("locked")
     )
-    columns = (locked.c[name] if name in departures.c else experiences.c[name] for name in LockedDeparture._fields)
-    return select(*columns).join_from(locked, experiences)
+    return select(*columns_of(LockedDeparture._fields, locked, experiences)).join_from(locked, experiences)
 
 
 _KEY: Mapping[str, Any] = {"organization_id": Id, "id": Id}
@@ -104,16 +104,10 @@ def _batch_contexts() -> Any:
     seats_held = select_seats_held(row.organization_id, row.departure_id, now)
     stored = and_(idempotency.c.organization_id == row.organization_id, idempotency.c.key == row.key)
     is_customer = and_(customers.c.organization_id == row.organization_id, customers.c.email_key == row.email_key)
+    others = {"at": now, "seats_held": seats_held.correlate(row.i.table).scalar_subquery()}
+    names = BatchContext._fields
     return (
-        select(
-            row.i,
-            now,
-            idempotency.c.fingerprint,
-            idempotency.c.status,
-            idempotency.c.body_sealed,
-            seats_held.correlate(row.i.table).scalar_subquery(),
-            customers.c.id,
-        )
+        select(*columns_of(names, idempotency, position=row.i, customer_id=customers.c.id, **others))
         .select_from(row.i.table)
         .join(tables.idempotency, stored, isouter=True)
         .join(tables.customers, is_customer, isouter=True)
@@ -172,10 +166,7 @@ _HELD_BY_OTHERS = (
     .scalar_subquery()
 )
 _READ = (
-    select(
-        *(departures.c[name] if name in departures.c else experiences.c[name] for name in LockedDeparture._fields),
-        _HELD_BY_OTHERS,
-    )
+    select(*columns_of(LockedDeparture._fields, departures, experiences), _HELD_BY_OTHERS)
     .join_from(departures, experiences)
     .where(departures.c.organization_id == OWNER)
 )
@@ -221,15 +212,9 @@ class DepartureDetails(NamedTuple):
     cancelling: str | None
 
 
+_IDS = {"departure_id": departures.c.id, "experience_id": experiences.c.id}
 _DEPARTURE_DETAILS = Statement(
-    select(
-        departures.c.id,
-        experiences.c.id,
-        experiences.c.title,
-        experiences.c.slug,
-        departures.c.seats_taken,
-        departures.c.cancelling,
-    )
+    select(*columns_of(DepartureDetails._fields, departures, experiences, **_IDS))
     .join_from(departures, experiences)
     .where(departures.c.organization_id == OWNER, in_rows(departures.c.id, "wanted", "id"))
 )

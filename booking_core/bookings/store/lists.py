@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, ColumnElement, Text, and_, bindparam, func, l
 from booking_core.bookings.store.rows import OF_OWNER, select_with_payment
 from booking_core.db.engine import Tx
 from booking_core.db.paging import KeysetList
-from booking_core.db.statements import OWNER, Statement
+from booking_core.db.statements import OWNER, Statement, columns_of
 from booking_core.db.tables import Id, bookings, customers, departures, timeline
 from booking_core.models.pages import Order
 
@@ -109,7 +109,7 @@ def _texts(order: Order, is_continued: bool, filters: tuple[str, ...]) -> Statem
     conditions = [LIST.filters[name] for name in filters]
     if is_continued:
         conditions.append(row_position > there if order is Order.ASC else row_position < there)
-    columns = [bookings.c[name] for name in SearchTexts._fields]
+    columns = columns_of(SearchTexts._fields, bookings)
     place = [column if order is Order.ASC else column.desc() for column in columns[:2]]
     # A literal limit: for a parameter PostgreSQL plans for a tenth of the table.
     limit: ColumnElement[int] = literal_column(str(SLICE))

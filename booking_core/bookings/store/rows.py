@@ -8,30 +8,22 @@ from sqlalchemy import ColumnElement, FromClause, Select, case, literal_column, 
 from booking_core import payments
 from booking_core.bookings.rules import BookingRow
 from booking_core.db.engine import Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, has_key, in_rows
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, columns_of, has_key, in_rows
 from booking_core.db.tables import bookings, departures, experiences
 from booking_core.db.unit_of_work import Update
 from booking_core.models.bookings import REFUNDABLE
 from booking_core.payments import PaymentRow
 from booking_core.records.departure_touches import ANNOUNCE
 
-_JOINED: dict[str, Any] = {
-    "experience_title": experiences.c.title,
-    "experience_slug": experiences.c.slug,
-    "starts_at": departures.c.starts_at,
-    "ends_at": departures.c.ends_at,
-    "duration_minutes": experiences.c.duration_minutes,
-}
-"""The columns of the departure and the experience."""
-COLUMNS = tuple(name for name in BookingRow._fields if name not in _JOINED)
+COLUMNS = tuple(name for name in BookingRow._fields if name in bookings.c)
 """The columns of the booking itself."""
 
 
 def joined(page: FromClause) -> Select[Any]:
     """Select `BookingRow`s: bookings joined with their departures and experiences."""
-    columns = (_JOINED[name] if name in _JOINED else page.c[name] for name in BookingRow._fields)
+    of_experience = {"experience_title": experiences.c.title, "experience_slug": experiences.c.slug}
     return (
-        select(*columns)
+        select(*columns_of(BookingRow._fields, page, departures, experiences, **of_experience))
         .join_from(page, departures, has_key(departures, page, id="departure_id"))
         .join(experiences, has_key(experiences, page, id="experience_id"))
     )
@@ -68,19 +60,6 @@ def parse_with_payment(row: Sequence[Any]) -> BookingWithPayment:
 
 OF_OWNER = select(bookings).where(bookings.c.organization_id == OWNER)
 _GET_WITH_PAYMENT = Statement(select_with_payment(OF_OWNER.where(bookings.c.id == ROW_ID).subquery("page")))
-LOCKED = (
-    bookings.c.id,
-    bookings.c.customer_id,
-    bookings.c.seats,
-    bookings.c.send_confirmation_email,
-    bookings.c.notify_staff,
-    bookings.c.cancel_reason,
-    bookings.c.recorded_minor,
-    bookings.c.expires_at,
-)
-_DETAILS = select(*LOCKED).where(bookings.c.organization_id == OWNER, bookings.c.id == ROW_ID)
-_GET_DETAILS = Statement(_DETAILS)
-_LOCK = Statement(_DETAILS.with_for_update(key_share=True))
 
 
 def get_with_payment(tx: Tx, organization_id: str, booking_id: str) -> BookingWithPayment | None:
@@ -100,6 +79,12 @@ class BookingDetails(NamedTuple):
     recorded_minor: int
     """The sum of the payments that staff recorded."""
     expires_at: int | None
+
+
+LOCKED = columns_of(BookingDetails._fields, bookings)
+_DETAILS = select(*LOCKED).where(bookings.c.organization_id == OWNER, bookings.c.id == ROW_ID)
+_GET_DETAILS = Statement(_DETAILS)
+_LOCK = Statement(_DETAILS.with_for_update(key_share=True))
 
 
 def get_details(tx: Tx, organization_id: str, booking_id: str, *, lock: bool) -> BookingDetails | None:

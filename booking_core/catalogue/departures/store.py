@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, and_, bind
 from booking_core.base.clock import DAY
 from booking_core.catalogue.departures.rules import DepartureRow
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement
+from booking_core.db.statements import OWNER, ROW_ID, Statement, columns_of
 from booking_core.db.tables import Id, departures, experiences, holds
 from booking_core.db.unit_of_work import Update
 from booking_core.records.departure_touches import ANNOUNCE
@@ -49,6 +49,11 @@ def _window(table: FromClause, *, of_experience: bool) -> ColumnElement[bool]:
     return and_(is_own, table.c.experience_id == bindparam("experience_id", type_=Id), begun, over)
 
 
+def _select_rows(seats_held: ColumnElement[int]) -> Select[tuple[object, ...]]:
+    columns = columns_of(DepartureRow._fields, departures, experiences, seats_held=seats_held)
+    return select(*columns).join_from(departures, experiences)
+
+
 def _available(*, of_experience: bool) -> Select[tuple[object, ...]]:
     """Select the rows that `rules.presenter` shows.
 
@@ -66,24 +71,7 @@ def _available(*, of_experience: bool) -> Select[tuple[object, ...]]:
         .subquery("held")
     )
     return (
-        select(
-            departures.c.id,
-            departures.c.experience_id,
-            departures.c.starts_at,
-            departures.c.ends_at,
-            departures.c.status,
-            departures.c.seats_total,
-            departures.c.seats_taken,
-            func.coalesce(seats_held.c.seats, 0),
-            departures.c.price_minor,
-            departures.c.prices,
-            experiences.c.price_from_minor,
-            experiences.c.price_tiers,
-            experiences.c.currency,
-            experiences.c.duration_minutes,
-            experiences.c.hours_before_booking_closes,
-        )
-        .join_from(departures, experiences)
+        _select_rows(func.coalesce(seats_held.c.seats, 0))
         .join(seats_held, seats_held.c.departure_id == departures.c.id, isouter=True)
         .where(_window(departures, of_experience=of_experience))
         .order_by(departures.c.starts_at, departures.c.id)
@@ -128,15 +116,12 @@ _IS_DEPARTURE = and_(departures.c.organization_id == OWNER, departures.c.id == R
 _SEATS_HELD = (
     select_seats_held(departures.c.organization_id, departures.c.id, _AT).correlate(departures).scalar_subquery()
 )
-_OF_EXPERIENCE = ("price_from_minor", "price_tiers", "currency", "duration_minutes", "hours_before_booking_closes")
-_COLUMNS = {"seats_held": _SEATS_HELD} | {name: experiences.c[name] for name in _OF_EXPERIENCE}
 _LOCK = Statement(select(departures.c.id).where(_IS_DEPARTURE).with_for_update(key_share=True))
 
 
 def select_rows() -> Select[tuple[object, ...]]:
     """Select `DepartureRow`s of departures, with the seats that are held at `at`."""
-    columns = (_COLUMNS[name] if name in _COLUMNS else departures.c[name] for name in DepartureRow._fields)
-    return select(*columns).join_from(departures, experiences)
+    return _select_rows(_SEATS_HELD)
 
 
 _GET = Statement(select_rows().where(_IS_DEPARTURE))

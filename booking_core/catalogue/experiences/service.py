@@ -10,12 +10,10 @@ from booking_core.catalogue.experiences import rules
 from booking_core.catalogue.experiences.rules import ExperienceRow
 from booking_core.db.engine import Tx
 from booking_core.db.paging import JsonPage, KeysetList, PageRequest
-from booking_core.db.statements import OWNER, ROW_ID, Row, Statement
+from booking_core.db.statements import OWNER, ROW_ID, Row, Statement, columns_of
 from booking_core.db.tables import experiences
 
-_EXPERIENCES = select(*(experiences.c[name] for name in ExperienceRow._fields)).where(
-    experiences.c.organization_id == OWNER
-)
+_EXPERIENCES = select(*columns_of(ExperienceRow._fields, experiences)).where(experiences.c.organization_id == OWNER)
 
 _UPDATED_SINCE = experiences.c.updated_at >= bindparam("updated_since", type_=BigInteger)
 

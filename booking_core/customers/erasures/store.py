@@ -28,7 +28,7 @@ from booking_core.customers.rules import ANONYMOUS
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Scan
-from booking_core.db.statements import OWNER, Statement, as_ids, as_json, has_key, in_rows, rows_parameter
+from booking_core.db.statements import OWNER, Statement, as_ids, as_json, columns_of, has_key, in_rows, rows_parameter
 from booking_core.db.tables import Id, Personal
 from booking_core.due_work.rows import DueRows
 
@@ -181,7 +181,7 @@ def of_bookings(query: Select[Any], source: Any) -> Select[Any]:
     return query.select_from(joined.join(tables.departures).join(tables.experiences, offered))
 
 
-_GUEST_BOOKINGS = select(*(ends_at if name == "ends_at" else _bookings[name] for name in GuestBooking._fields))
+_GUEST_BOOKINGS = select(*columns_of(GuestBooking._fields, tables.bookings, ends_at=ends_at))
 _BOOKINGS = of_bookings(_GUEST_BOOKINGS, tables.bookings).where(_bookings.organization_id == OWNER)
 _OF_CUSTOMERS = Statement(
     of_bookings(_GUEST_BOOKINGS, tables.timeline)
@@ -285,10 +285,11 @@ class StoredEvent(NamedTuple):
 
 
 # The sum hides columns of other indexes, which SQLite would scan rather than sort the few rows of this one.
+_sequence = (_events.sequence + literal_column("0")).label("sequence")
 _EVENTS = Scan(
-    select(
-        (_events.sequence + literal_column("0")).label("sequence"), *(_events[name] for name in StoredEvent._fields[1:])
-    ).where(_events.organization_id == OWNER, in_rows(_events.resource_id, "wanted", "id"))
+    select(*columns_of(StoredEvent._fields, tables.events, sequence=_sequence)).where(
+        _events.organization_id == OWNER, in_rows(_events.resource_id, "wanted", "id")
+    )
 )
 
 
@@ -342,7 +343,7 @@ ENTRIES = Scan(
     key=2,
 )
 CARDS = Scan(
-    select(*(tables.gift_cards.c[name] for name in ("id", "updated_at", *CONTACTS))).where(
+    select(*columns_of(("id", "updated_at", *CONTACTS), tables.gift_cards)).where(
         tables.gift_cards.c.organization_id == OWNER
     )
 )

@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from booking_core.db.engine import Tx
 from booking_core.db.paging import KeysetList
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, has_key, in_rows
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, columns_of, has_key, in_rows
 from booking_core.db.tables import Id, gift_card_entries, gift_cards
 from booking_core.db.unit_of_work import Update
 from booking_core.models.gift_cards import GiftCardStatus
@@ -68,9 +68,9 @@ def with_status(tx: Tx, card: LockedCard, at: int) -> LockedCard:
 
 # Reading ---------------------------------------------------------------------------------------------------------
 
-_CARDS = select(
-    *(_STATUS.label(name) if name == "status" else gift_cards.c[name] for name in GiftCardRow._fields)
-).where(gift_cards.c.organization_id == OWNER)
+_CARDS = select(*columns_of(GiftCardRow._fields, gift_cards, status=_STATUS.label("status"))).where(
+    gift_cards.c.organization_id == OWNER
+)
 
 _KEY = (gift_cards.c.organization_id, gift_cards.c.id)
 _ZERO: ColumnElement[int] = literal_column("0")
@@ -145,9 +145,7 @@ def get(tx: Tx, organization_id: str, gift_card_id: str, at: int) -> tuple[GiftC
 # Changing --------------------------------------------------------------------------------------------------------
 
 _EXTRA_NAMES = ("valid_from", "deactivated_at", "updated_at")
-_LOCKED = _CARDS.add_columns(*(gift_cards.c[name] for name in _EXTRA_NAMES)).with_for_update(
-    key_share=True, of=gift_cards
-)
+_LOCKED = _CARDS.add_columns(*columns_of(_EXTRA_NAMES, gift_cards)).with_for_update(key_share=True, of=gift_cards)
 
 
 _HAS_CODE = in_rows(gift_cards.c.code_hash, "wanted", "code_hash")
@@ -187,7 +185,7 @@ MOVE = Update("move_gift_card", gift_cards, sets=("updated_at",), adds=("balance
 
 def _transactions(page: FromClause) -> Select[Any]:
     """Select `TransactionRow`s: entries joined with the currency of their card."""
-    columns = (gift_cards.c.currency if name == "currency" else page.c[name] for name in TransactionRow._fields)
+    columns = columns_of(TransactionRow._fields, page, gift_cards)
     return select(*columns).join_from(page, gift_cards, has_key(gift_cards, page, id="gift_card_id"))
 
 

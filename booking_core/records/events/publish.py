@@ -15,7 +15,7 @@ from booking_core.base import tokens
 from booking_core.base.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Query, Row, Tx
-from booking_core.db.statements import Statement, as_json, in_rows, on_postgresql, rows_parameter
+from booking_core.db.statements import Statement, as_json, columns_of, in_rows, on_postgresql, rows_parameter
 from booking_core.models.events import EventType
 from booking_core.models.limits import API_VERSION
 
@@ -146,7 +146,7 @@ class Sequences(NamedTuple):
 
 
 _TRY_SEQUENCES_OF = Statement(
-    select(*(tables.counters.c[name] for name in Sequences._fields))
+    select(*columns_of(Sequences._fields, tables.counters))
     .where(tables.counters.c.organization_id == bindparam("organization_id"))
     .with_for_update(key_share=True, skip_locked=True)
 )

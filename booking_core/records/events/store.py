@@ -28,7 +28,7 @@ from sqlalchemy import (
 
 from booking_core.base.clock import END_OF_TIME, MINUTE
 from booking_core.db.engine import Tx
-from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement, in_selected
+from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement, columns_of, in_selected
 from booking_core.db.tables import (
     Id,
     deliveries,
@@ -61,7 +61,7 @@ class EventRow(NamedTuple):
     resource_id: str | None
 
 
-_EVENTS = select(*(events.c[name] for name in EventRow._fields)).where(events.c.organization_id == OWNER)
+_EVENTS = select(*columns_of(EventRow._fields, events)).where(events.c.organization_id == OWNER)
 _GET = Statement(_EVENTS.where(events.c.id == ROW_ID))
 
 
