@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Column,
     ColumnElement,
     Table,
     Text,
@@ -44,15 +45,22 @@ class SealedKind:
     name: str
     plural: str
     """As messages call its values."""
-    table: Table
-    column: str
+    sealed: Column[str]
     purpose: str
-    row: tuple[str, ...]
-    """The columns that say which row a value is sealed for."""
     in_use: ColumnElement[bool] | None = None
     """The SQL condition of the values that may be opened again; by default all of them."""
     indexed: tuple[str, ...] = ()
-    """The columns of an index that leads to the first and to the last value; by default `row`."""
+    """The columns of an index that leads to the first and to the last value; by default the primary key."""
+    bound_to: tuple[str, ...] = ()
+    """The columns that say which row a value is sealed for; by default the primary key."""
+
+    @property
+    def table(self) -> Table:
+        return self.sealed.table
+
+    @property
+    def column(self) -> str:
+        return str(self.sealed.name)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -60,58 +68,37 @@ class SealedKind:
         return tuple(str(column.name) for column in self.table.primary_key)
 
     @property
-    def sealed(self) -> ColumnElement[str]:
-        return self.table.c[self.column]
+    def row(self) -> tuple[str, ...]:
+        return self.bound_to or self.key
 
 
-_ROW = ("organization_id", "id")
 _LIVE = or_(
     tables.webhook_secrets.c.expires_at.is_(None),
     tables.webhook_secrets.c.expires_at > bindparam("at", type_=BigInteger),
 )
-_HAS_HEADERS = tables.webhook_endpoints.c.headers_sealed.is_not(None)
+_HEADERS = tables.webhook_endpoints.c.headers_sealed
 _IS_QUEUED = tables.mails.c.status == literal_column("'queued'")
 """In the words of its index: a queued mail is still to be sent."""
-_SECRET_ROW, _ANSWER_ROW = ("organization_id", "endpoint_id", "id"), ("organization_id", "key")
-_ACCOUNT_ROW, _PAYMENT_ROW = ("organization_id",), ("organization_id", "booking_id")
-_endpoints, _stripe, _intents = tables.webhook_endpoints, tables.stripe_accounts, tables.payment_intents
+_CLIENT_SECRET = tables.payment_intents.c.client_secret_sealed
+_CREDENTIALS = tables.stripe_accounts.c.credentials_sealed
+_ANSWER = tables.idempotency.c.body_sealed
 
 KINDS = (
     SealedKind(
         "webhook_secret",
         "webhook secrets",
-        tables.webhook_secrets,
-        "secret_sealed",
+        tables.webhook_secrets.c.secret_sealed,
         SECRET_PURPOSE,
-        _SECRET_ROW,
         _LIVE,
-        _ROW,
+        bound_to=("organization_id", "endpoint_id", "id"),
     ),
-    SealedKind("webhook_headers", "webhook headers", _endpoints, "headers_sealed", HEADERS_PURPOSE, _ROW, _HAS_HEADERS),
-    SealedKind("gift_card_code", "gift card codes", tables.gift_cards, "code_sealed", gift_codes.SEALED_FOR, _ROW),
-    SealedKind(
-        "stored_answer",
-        "stored answers",
-        tables.idempotency,
-        "body_sealed",
-        idempotency.SEALED_FOR,
-        _ANSWER_ROW,
-        None,
-        ("created_at",),
-    ),
-    SealedKind("mail", "mails", tables.mails, "message", SEALED_FOR_MAIL, _ROW, _IS_QUEUED, ("next_attempt_at",)),
-    SealedKind(
-        "stripe_account", "Stripe accounts", _stripe, "credentials_sealed", stripe_accounts.SEALED_FOR, _ACCOUNT_ROW
-    ),
-    SealedKind(
-        "client_secret",
-        "client secrets of payments",
-        _intents,
-        "client_secret_sealed",
-        checkouts.SEALED_FOR,
-        _PAYMENT_ROW,
-    ),
-    SealedKind("link_key", "link keys", tables.link_keys, "key_sealed", LINK_KEY_PURPOSE, ("key_id",)),
+    SealedKind("webhook_headers", "webhook headers", _HEADERS, HEADERS_PURPOSE, _HEADERS.is_not(None)),
+    SealedKind("gift_card_code", "gift card codes", tables.gift_cards.c.code_sealed, gift_codes.SEALED_FOR),
+    SealedKind("stored_answer", "stored answers", _ANSWER, idempotency.SEALED_FOR, indexed=("created_at",)),
+    SealedKind("mail", "mails", tables.mails.c.message, SEALED_FOR_MAIL, _IS_QUEUED, ("next_attempt_at",)),
+    SealedKind("stripe_account", "Stripe accounts", _CREDENTIALS, stripe_accounts.SEALED_FOR),
+    SealedKind("client_secret", "client secrets of payments", _CLIENT_SECRET, checkouts.SEALED_FOR),
+    SealedKind("link_key", "link keys", tables.link_keys.c.key_sealed, LINK_KEY_PURPOSE),
 )
 GUEST_LINK = "guest_link"
 
@@ -179,7 +166,7 @@ def open_links(tx: Tx, at: int) -> dict[str, int]:
 
 @lru_cache
 def _edge(kind: SealedKind, *, last: bool) -> Statement:
-    order = [kind.table.c[name] for name in kind.indexed or kind.row]
+    order = [kind.table.c[name] for name in kind.indexed or kind.key]
     query = select(*(kind.table.c[name] for name in kind.row), kind.sealed).where(_is_kept(kind))
     if kind.in_use is not None:
         query = query.where(kind.in_use)
