@@ -38,6 +38,7 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import ClauseElement
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.type_api import TypeEngine
 
@@ -69,6 +70,7 @@ LIMIT = bindparam("limit", type_=Integer)
 
 Row = tuple[Any, ...]
 Build = Callable[[Dialect], ClauseElement]
+Columns = ReadOnlyColumnCollection[str, Any]
 Types = Mapping[str, TypeEngine[Any] | type[TypeEngine[Any]]]
 
 
@@ -203,6 +205,13 @@ def has_key(table: Table, rows: FromClause, **names: str) -> ColumnElement[bool]
         names: the columns of the rows that are named otherwise than those of the key.
     """
     return and_(*(column == rows.c[names.get(column.name, column.name)] for column in table.primary_key))
+
+
+def is_of(row: Columns, other: Columns, **names: str) -> ColumnElement[bool]:
+    """Return the condition that a row is of the organization of another one, and that the columns have its values of
+    these names."""
+    same = (row[column] == other[name] for column, name in names.items())
+    return and_(row.organization_id == other.organization_id, *same)
 
 
 def in_selected(key: ColumnElement[Any], selected: Select[Any]) -> ColumnElement[bool]:

@@ -20,6 +20,7 @@ from booking_core.db.statements import (
     as_json,
     columns_of,
     has_key,
+    is_of,
     rows_before,
     rows_parameter,
 )
@@ -145,9 +146,7 @@ _KEYS: dict[str, TypeEngine[Any] | type[TypeEngine[Any]]] = {"organization_id": 
 _keys = rows_parameter("wanted", _KEYS)
 _LOCK_MAILS = Statement(
     select(*_MAIL)
-    .join_from(
-        _keys, mails, and_(mails.c.organization_id == _keys.c.organization_id, mails.c.effect_key == _keys.c.key)
-    )
+    .join_from(_keys, mails, is_of(mails.c, _keys.c, effect_key="key"))
     .order_by(mails.c.organization_id, mails.c.id)
     .with_for_update(of=mails)
 )

@@ -9,7 +9,7 @@ from booking_core import organizations
 from booking_core.base.clock import END_OF_TIME
 from booking_core.base.context import Organization
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import NOW, ROW_ID, Statement, as_json, columns_of, has_key, rows_parameter
+from booking_core.db.statements import NOW, ROW_ID, Statement, as_json, columns_of, has_key, is_of, rows_parameter
 from booking_core.db.tables import (
     Id,
     bookings,
@@ -86,14 +86,11 @@ _OF_OTHERS: dict[str, Any] = {
 
 _KEYS = rows_parameter("wanted", {"organization_id": Id, "id": Id})
 _refund = and_(
-    refunds.c.organization_id == bookings.c.organization_id,
-    refunds.c.booking_id == bookings.c.id,
+    is_of(refunds.c, bookings.c, booking_id="id"),
     refunds.c.number == literal_column("0"),  # that of the cancellation
 )
 _restored = and_(
-    gift_card_entries.c.organization_id == bookings.c.organization_id,
-    gift_card_entries.c.booking_id == bookings.c.id,
-    gift_card_entries.c.kind == literal_column("'restore'"),
+    is_of(gift_card_entries.c, bookings.c, booking_id="id"), gift_card_entries.c.kind == literal_column("'restore'")
 )
 _BOOKINGS = Statement(
     select(*columns_of(MailBooking._fields, bookings, departures, experiences, **_OF_OTHERS))

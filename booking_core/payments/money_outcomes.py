@@ -9,7 +9,7 @@ from sqlalchemy import Integer, Select, Text, and_, func, literal_column, select
 
 from booking_core.base.errors import NotFound
 from booking_core.db.engine import Tx
-from booking_core.db.statements import OWNER, Statement, as_ids, columns_of, in_rows
+from booking_core.db.statements import OWNER, Statement, as_ids, columns_of, in_rows, is_of
 from booking_core.db.tables import bookings, gift_card_entries, payments, refunds
 from booking_core.models.bookings import BookingStatus, PaymentMethod, PaymentSource, PaymentStatus
 from booking_core.models.money import formatted, money_json
@@ -88,8 +88,7 @@ class _Paid(NamedTuple):
 
 def _outcomes() -> Select[Any]:
     restored = and_(
-        gift_card_entries.c.organization_id == bookings.c.organization_id,
-        gift_card_entries.c.booking_id == bookings.c.id,
+        is_of(gift_card_entries.c, bookings.c, booking_id="id"),
         gift_card_entries.c.kind == literal_column("'restore'"),
         gift_card_entries.c.number == _CANCELLATION,
     )
@@ -167,11 +166,7 @@ def _decided(paid: _Paid, refund: Refund | None) -> tuple[MoneyState, int, str]:
 
 
 def _left() -> Select[Any]:
-    owed = and_(
-        refunds.c.organization_id == payments.c.organization_id,
-        refunds.c.booking_id == payments.c.booking_id,
-        refunds.c.number == _CANCELLATION,
-    )
+    owed = and_(is_of(refunds.c, payments.c, booking_id="booking_id"), refunds.c.number == _CANCELLATION)
     unreturned: Any = payments.c.amount_minor - payments.c.refunded_minor
     awaited = [literal_column(f"'{status}'", Text) for status in (PaymentStatus.PENDING, PaymentStatus.FAILED)]
     return (

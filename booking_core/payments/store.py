@@ -25,7 +25,17 @@ from sqlalchemy.sql import dml
 from booking_core.base import tokens
 from booking_core.base.context import Actor
 from booking_core.db.engine import Query, Tx
-from booking_core.db.statements import NOW, OWNER, ROW_ID, Statement, as_json, columns_of, has_key, rows_parameter
+from booking_core.db.statements import (
+    NOW,
+    OWNER,
+    ROW_ID,
+    Statement,
+    as_json,
+    columns_of,
+    has_key,
+    is_of,
+    rows_parameter,
+)
 from booking_core.db.tables import Id, bookings, payment_intents, payments, refunds
 from booking_core.db.unit_of_work import InsertFromSelect, Update
 from booking_core.due_work.rows import DueRows, clock_offset_of
@@ -58,9 +68,7 @@ class PaymentRow(NamedTuple):
 
 
 _HAS_REFUND = exists().where(
-    refunds.c.organization_id == payments.c.organization_id,
-    refunds.c.booking_id == payments.c.booking_id,
-    refunds.c.number == literal_column(str(rules.CANCELLATION)),
+    is_of(refunds.c, payments.c, booking_id="booking_id"), refunds.c.number == literal_column(str(rules.CANCELLATION))
 )
 _COLUMNS = columns_of(PaymentRow._fields, payments, has_refund=_HAS_REFUND)
 _COLUMNS_OR_NULL = [*_COLUMNS[:-1], case((payments.c.id.is_not(None), _HAS_REFUND))]
@@ -138,8 +146,7 @@ def _drop(name: str) -> dml.Update:
     return (
         update(payments)
         .where(
-            payments.c.organization_id == of.organization_id,
-            payments.c.booking_id == of.booking_id,
+            is_of(payments.c, of, booking_id="booking_id"),
             payments.c.status == literal_column(f"'{PaymentStatus.PENDING}'", Text),
         )
         .values(status=PaymentStatus.FAILED.value, updated_at=of.at)
@@ -199,18 +206,14 @@ OPEN = refunds.c.status.in_([literal_column("'requested'", Text), literal_column
 _other = refunds.alias("other").c
 _RETURNED_ELSEWHERE = (
     select(payment_intents.c.returned_minor)
-    .where(
-        payment_intents.c.organization_id == refunds.c.organization_id,
-        payment_intents.c.booking_id == refunds.c.booking_id,
-    )
+    .where(is_of(payment_intents.c, refunds.c, booking_id="booking_id"))
     .correlate(refunds)
     .scalar_subquery()
 )
 _CLOSED_ELSEWHERE = (
     select(func.sum(func.coalesce(_other.settled_minor, _other.amount_minor)))
     .where(
-        _other.organization_id == refunds.c.organization_id,
-        _other.booking_id == refunds.c.booking_id,
+        is_of(_other, refunds.c, booking_id="booking_id"),
         or_(
             _other.status == literal_column("'settled'", Text),
             and_(
@@ -243,8 +246,7 @@ _PARTS = (
         )
     )
     .where(
-        _part.organization_id == refunds.c.organization_id,
-        _part.booking_id == refunds.c.booking_id,
+        is_of(_part, refunds.c, booking_id="booking_id"),
         _part.number > literal_column(str(rules.CANCELLATION)),
         _part.status.in_([literal_column("'succeeded'"), literal_column("'settled'")]),
     )

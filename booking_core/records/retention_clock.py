@@ -9,11 +9,11 @@ never less.
 
 from dataclasses import dataclass
 
-from sqlalchemy import BigInteger, and_, bindparam, func, select, text, update
+from sqlalchemy import BigInteger, bindparam, func, select, text, update
 
 from booking_core.base.clock import SECOND
 from booking_core.db.engine import Tx
-from booking_core.db.statements import NOW, Statement
+from booking_core.db.statements import NOW, Statement, has_key
 from booking_core.db.tables import counters, events, retention_clock
 
 CATCH_UP = 8
@@ -56,14 +56,7 @@ def moved(at: int, now: int, measured: Measured, elapsed_s: float) -> int:
 
 _NEWEST = (
     select(func.max(events.c.created_at))
-    .join_from(
-        counters,
-        events,
-        and_(
-            events.c.organization_id == counters.c.organization_id,
-            events.c.sequence == counters.c.last_event_sequence,
-        ),
-    )
+    .join_from(counters, events, has_key(events, counters, sequence="last_event_sequence"))
     .scalar_subquery()
 )
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import BigInteger, Integer, Select, bindparam, func, literal_column, or_, select
 
 from booking_core.db.engine import Tx
-from booking_core.db.statements import NOW, Statement, as_json, columns_of, has_key, rows_parameter
+from booking_core.db.statements import NOW, Statement, as_json, columns_of, has_key, is_of, rows_parameter
 from booking_core.db.tables import (
     Id,
     counters,
@@ -88,10 +88,9 @@ def _next_events() -> Any:
     return (
         select(part.organization_id, part.endpoint_id, *columns_of(Event._fields, events))
         .where(
-            period.organization_id == part.organization_id,
-            period.endpoint_id == part.endpoint_id,
+            is_of(period, part, endpoint_id="endpoint_id"),
             period.missed_at.is_(None),
-            event.organization_id == part.organization_id,
+            is_of(event, part),
             event.type == period.event_type,
             event.sequence > part.after,
             event.sequence <= part.until,

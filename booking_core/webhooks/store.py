@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Table, Text, bindparam, cast, func, literal_column, select
 
 from booking_core.db.engine import Query, Tx
-from booking_core.db.statements import Row, Statement, as_json, columns_of, rows_parameter
+from booking_core.db.statements import Row, Statement, as_json, columns_of, is_of, rows_parameter
 from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints, webhook_secrets, webhook_subscriptions
 from booking_core.models.webhooks import DeliveryStatus
 from booking_core.webhooks.rules import AttemptRow, DeliveryRow, EndpointRow, Event
@@ -28,11 +28,8 @@ def own(table: Any) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
 
 def _joined(values: ColumnElement[str], table: Table, *conditions: ColumnElement[bool]) -> ColumnElement[str]:
     """Select the values of the rows of the enclosing query's endpoint, separated by commas."""
-    of_endpoint = (
-        table.c.organization_id == webhook_endpoints.c.organization_id,
-        table.c.endpoint_id == webhook_endpoints.c.id,
-    )
-    return select(func.aggregate_strings(values, _COMMA)).where(*of_endpoint, *conditions).scalar_subquery()
+    of_endpoint = is_of(table.c, webhook_endpoints.c, endpoint_id="id")
+    return select(func.aggregate_strings(values, _COMMA)).where(of_endpoint, *conditions).scalar_subquery()
 
 
 _period, _secret = webhook_subscriptions.c, webhook_secrets.c
@@ -121,7 +118,7 @@ def expire_secret(tx: Tx, organization_id: str, endpoint_id: str, *, ends_at: in
 _of = rows_parameter("deliveries", {"organization_id": Id, "id": Id}).c
 _ATTEMPTS = Statement(
     select(attempts.c.delivery_id, *columns_of(AttemptRow._fields, attempts))
-    .where(attempts.c.organization_id == _of.organization_id, attempts.c.delivery_id == _of.id)
+    .where(is_of(attempts.c, _of, delivery_id="id"))
     .order_by(attempts.c.number)
 )
 

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Integer, bindparam, exists, literal_column
 
 from booking_core.db import sql_files
 from booking_core.db.engine import Database, Tx
-from booking_core.db.statements import Statement, as_json, in_rows, purge_before, rows_before
+from booking_core.db.statements import Statement, as_json, in_rows, is_of, purge_before, rows_before
 from booking_core.db.tables import attempts, deliveries, webhook_endpoints
 from booking_core.models.webhooks import DeliveryStatus, FailureReason
 from booking_core.webhooks import following, recovering
@@ -37,9 +37,7 @@ def steps(database: Database) -> list[Step]:
 # Queued deliveries of disabled endpoints ---------------------------------------------------------------------------
 
 _endpoint = webhook_endpoints.c
-_REFERRED_TO = exists().where(
-    deliveries.c.organization_id == _endpoint.organization_id, deliveries.c.endpoint_id == _endpoint.id
-)
+_REFERRED_TO = exists().where(is_of(deliveries.c, _endpoint, endpoint_id="id"))
 _QUEUED = _REFERRED_TO.where(
     deliveries.c.status == DeliveryStatus.QUEUED.value,
     deliveries.c.max_attempts > 1,  # a single test is sent while the endpoint is disabled

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, FromClause, Integer, Table, Text, and_, bindparam, literal_column, select
+from sqlalchemy import BigInteger, FromClause, Integer, Table, Text, bindparam, literal_column, select
 
 from booking_core.bookings.rules import LockedDeparture
 from booking_core.catalogue.departures import select_seats_held
@@ -21,6 +21,7 @@ from booking_core.db.statements import (
     columns_of,
     has_key,
     in_rows,
+    is_of,
     rows_parameter,
 )
 from booking_core.db.tables import Id, customers, departures, experiences, holds, idempotency
@@ -102,15 +103,13 @@ def _batch_contexts() -> Any:
     row = rows_parameter("wanted", {**kinds, "ahead": BigInteger}).c
     now = NOW + row.ahead  # the clock of a sandbox may be ahead of the others of the batch
     seats_held = select_seats_held(row.organization_id, row.departure_id, now)
-    stored = and_(idempotency.c.organization_id == row.organization_id, idempotency.c.key == row.key)
-    is_customer = and_(customers.c.organization_id == row.organization_id, customers.c.email_key == row.email_key)
     others = {"at": now, "seats_held": seats_held.correlate(row.i.table).scalar_subquery()}
     names = BatchContext._fields
     return (
         select(*columns_of(names, idempotency, position=row.i, customer_id=customers.c.id, **others))
         .select_from(row.i.table)
-        .join(tables.idempotency, stored, isouter=True)
-        .join(tables.customers, is_customer, isouter=True)
+        .join(tables.idempotency, is_of(idempotency.c, row, key="key"), isouter=True)
+        .join(tables.customers, is_of(customers.c, row, email_key="email_key"), isouter=True)
     )
 
 

@@ -10,7 +10,7 @@ from booking_core.bookings.store.of_departures import CONFIRMED_SEATS, LIVE, PEN
 from booking_core.bookings.store.rows import LOCKED, BookingDetails
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import LIMIT, NOW, OWNER, Statement, as_ids, in_rows
+from booking_core.db.statements import LIMIT, NOW, OWNER, Statement, as_ids, in_rows, is_of
 from booking_core.db.tables import Id, bookings, departures, experiences
 from booking_core.due_work.rows import NIL_ID, DuePage, DueRow, DueRows, Owner
 
@@ -96,7 +96,7 @@ def _closed() -> Any:
     pending booking. Only the departures of the page that are unchecked are counted."""
     page, owner = _window().cte("page").prefix_with("MATERIALIZED"), tables.organizations
     lead = func.coalesce(experiences.c.hours_before_booking_closes, owner.c.hours_before_booking_closes)
-    live = and_(bookings.c.organization_id == page.c.organization_id, bookings.c.departure_id == page.c.id, LIVE)
+    live = and_(is_of(bookings.c, page.c, departure_id="id"), LIVE)
     confirmed = select(CONFIRMED_SEATS).where(live).correlate(page).scalar_subquery()
     pending = select(func.count()).where(live, PENDING).correlate(page).scalar_subquery()
     is_unchecked = and_(

@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, ColumnElement, Text, and_, bindparam, func, l
 from booking_core.bookings.store.rows import OF_OWNER, select_with_payment
 from booking_core.db.engine import Tx
 from booking_core.db.paging import KeysetList
-from booking_core.db.statements import OWNER, Statement, columns_of
+from booking_core.db.statements import OWNER, Statement, columns_of, is_of
 from booking_core.db.tables import Id, bookings, customers, departures, timeline
 from booking_core.models.pages import Order
 
@@ -28,11 +28,7 @@ _HAS_ADDRESS = and_(
 # slow down every insert of a booking.
 _BOOKED_BY = (
     select(timeline.c.organization_id, timeline.c.booking_id.label("id"))
-    .join_from(
-        customers,
-        timeline,
-        and_(timeline.c.organization_id == customers.c.organization_id, timeline.c.customer_id == customers.c.id),
-    )
+    .join_from(customers, timeline, is_of(timeline.c, customers.c, customer_id="id"))
     .where(_HAS_ADDRESS, timeline.c.kind == literal_column("'booking_created'"))
 )
 _OF_CUSTOMER = select(timeline.c.organization_id, timeline.c.booking_id.label("id")).where(

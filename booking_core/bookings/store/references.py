@@ -3,11 +3,11 @@
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from sqlalchemy import ColumnElement, Text, and_, func, literal_column, select
+from sqlalchemy import ColumnElement, Text, func, literal_column, select
 
 from booking_core.bookings.rules import Reference
 from booking_core.db.engine import Query
-from booking_core.db.statements import Statement, as_json, rows_from_json, rows_parameter
+from booking_core.db.statements import Statement, as_json, is_of, rows_from_json, rows_parameter
 from booking_core.db.tables import Id, bookings
 from booking_core.records.idempotency import has_lock
 
@@ -32,7 +32,7 @@ _TRY_LOCK_REFERENCES = Statement(_lock_references(blocking=False))
 
 
 _row = rows_parameter("wanted", {"organization_id": Id, "text": Text})
-_same = and_(bookings.c.organization_id == _row.c.organization_id, bookings.c.external_reference == _row.c.text)
+_same = is_of(bookings.c, _row.c, external_reference="text")
 _TAKEN_REFERENCES = Statement(
     select(_row.c.organization_id, _row.c.text).where(select(bookings.c.id).where(_same).correlate(_row).exists())
 )

@@ -15,7 +15,7 @@ from booking_core.base.context import Organization
 from booking_core.catalogue.departures import rules, store
 from booking_core.catalogue.departures.rules import DepartureRow
 from booking_core.db.engine import Tx
-from booking_core.db.statements import NOW, OWNER, Statement, as_ids, in_rows
+from booking_core.db.statements import NOW, OWNER, Statement, as_ids, in_rows, is_of
 from booking_core.db.tables import departures, holds
 from booking_core.db.tables import events as events_table
 from booking_core.due_work.rows import DueRows, Processed
@@ -54,18 +54,13 @@ _AT = bindparam("at", type_=BigInteger)
 _events, _last = events_table.c, events_table.alias("last")
 _LAST_SEQUENCE = (
     select(func.max(_events.occurrence))
-    .where(
-        _events.organization_id == departures.c.organization_id,
-        _events.resource_id == departures.c.id,
-        _events.type == EventType.DEPARTURE_UPDATED.value,
-    )
+    .where(is_of(_events, departures.c, resource_id="id"), _events.type == EventType.DEPARTURE_UPDATED.value)
     .correlate(departures)
     .scalar_subquery()
 )
 _HOLD_ENDS_AT = (
     select(func.min(holds.c.expires_at))
-    .where(holds.c.organization_id == departures.c.organization_id, holds.c.departure_id == departures.c.id)
-    .where(store.hold_is_live(_AT))
+    .where(is_of(holds.c, departures.c, departure_id="id"), store.hold_is_live(_AT))
     .correlate(departures)
     .scalar_subquery()
 )

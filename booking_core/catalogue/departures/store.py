@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, and_, bind
 from booking_core.base.clock import DAY
 from booking_core.catalogue.departures.rules import DepartureRow
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement, columns_of
+from booking_core.db.statements import OWNER, ROW_ID, Statement, columns_of, is_of
 from booking_core.db.tables import Id, departures, experiences, holds
 from booking_core.db.unit_of_work import Update
 from booking_core.records.departure_touches import ANNOUNCE
@@ -63,9 +63,7 @@ def _available(*, of_experience: bool) -> Select[tuple[object, ...]]:
     near = departures.alias("near")
     seats_held = (
         select(holds.c.departure_id, SEATS_HELD.label("seats"))
-        .join_from(
-            near, holds, and_(holds.c.organization_id == near.c.organization_id, holds.c.departure_id == near.c.id)
-        )
+        .join_from(near, holds, is_of(holds.c, near.c, departure_id="id"))
         .where(_window(near, of_experience=of_experience), hold_is_live(_AT))
         .group_by(holds.c.departure_id)
         .subquery("held")

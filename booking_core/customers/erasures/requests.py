@@ -14,7 +14,7 @@ from booking_core.base.errors import Conflict
 from booking_core.customers.erasures import store
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import OWNER, Statement, as_ids, in_rows
+from booking_core.db.statements import OWNER, Statement, as_ids, in_rows, is_of
 from booking_core.due_work.rows import DueRows, Processed
 from booking_core.models.base import email_key
 from booking_core.records import retention_clock
@@ -122,20 +122,20 @@ def _status(requested_at: int | None, finished_at: int | None) -> str:
 # those that are old enough.
 _customers, _bookings, _timeline = tables.customers.c, tables.bookings.c, tables.timeline.c
 _BEFORE = bindparam("before", type_=BigInteger)
-_OF_CUSTOMER = (_timeline.organization_id == _customers.organization_id, _timeline.customer_id == _customers.id)
+_OF_CUSTOMER = is_of(_timeline, _customers, customer_id="id")
 _IS_RECENT = or_(
     _bookings.updated_at >= _BEFORE,
     and_(_bookings.status != literal_column("'cancelled'"), store.ends_at >= _BEFORE),
 )
 _RECENT_BOOKING = exists(
     store.of_bookings(select(literal_column("1")), tables.timeline)
-    .where(*_OF_CUSTOMER, _IS_RECENT)
+    .where(_OF_CUSTOMER, _IS_RECENT)
     .correlate(tables.customers)
 )
 _OPEN_REFUND = exists(
     select(literal_column("1"))
     .join_from(tables.timeline, tables.refunds, store.OF_ENTRY)
-    .where(*_OF_CUSTOMER, store.IS_OPEN_REFUND)
+    .where(_OF_CUSTOMER, store.IS_OPEN_REFUND)
     .correlate(tables.customers)
 )
 _LOCK_EXPIRED = Statement(

@@ -28,7 +28,17 @@ from booking_core.customers.rules import ANONYMOUS
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Scan
-from booking_core.db.statements import OWNER, Statement, as_ids, as_json, columns_of, has_key, in_rows, rows_parameter
+from booking_core.db.statements import (
+    OWNER,
+    Statement,
+    as_ids,
+    as_json,
+    columns_of,
+    has_key,
+    in_rows,
+    is_of,
+    rows_parameter,
+)
 from booking_core.db.tables import Id, Personal
 from booking_core.due_work.rows import DueRows
 
@@ -216,9 +226,7 @@ _GIVE_ENTRIES = Statement(
 )
 OPEN_REFUNDS = ("requested", "sending", "failed", "needs_review")
 IS_OPEN_REFUND = tables.refunds.c.status.in_([literal_column(f"'{status}'") for status in OPEN_REFUNDS])
-OF_ENTRY = and_(
-    tables.refunds.c.organization_id == _timeline.organization_id, tables.refunds.c.booking_id == _timeline.booking_id
-)
+OF_ENTRY = is_of(tables.refunds.c, _timeline, booking_id="booking_id")
 _OPEN_REFUND = Statement(
     select(tables.refunds.c.id)
     .join_from(tables.timeline, tables.refunds, OF_ENTRY)
@@ -298,8 +306,7 @@ def _deliveries() -> Any:
     rows = rows_parameter("wanted", {"type": Text, "sequence": BigInteger})
     endpoints, deliveries = tables.webhook_endpoints.c, tables.deliveries.c
     of_event = and_(
-        deliveries.organization_id == endpoints.organization_id,
-        deliveries.endpoint_id == endpoints.id,
+        is_of(deliveries, endpoints, endpoint_id="id"),
         deliveries.event_type == rows.c.type,
         deliveries.event_sequence == rows.c.sequence,
     )

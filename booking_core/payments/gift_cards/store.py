@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from booking_core.db.engine import Tx
 from booking_core.db.paging import KeysetList
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, columns_of, has_key, in_rows
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, columns_of, has_key, in_rows, is_of
 from booking_core.db.tables import Id, gift_card_entries, gift_cards
 from booking_core.db.unit_of_work import Update
 from booking_core.models.gift_cards import GiftCardStatus
@@ -218,22 +218,16 @@ class RedeemedEntry(NamedTuple):
 
 def _redeemed() -> Select[Any]:
     entry, restored = gift_card_entries.c, gift_card_entries.alias("restored").c
-    same = and_(
-        restored.organization_id == entry.organization_id,
-        restored.booking_id == entry.booking_id,
-        restored.kind == "restore",
-    )
+    same = and_(is_of(restored, entry, booking_id="booking_id"), restored.kind == "restore")
     again = exists().where(same, restored.number == 0)
     total = cast(func.coalesce(func.sum(restored.amount_minor), literal_column("0")), BigInteger)
     parts = select(total).where(same).scalar_subquery()
     count = select(func.count()).select_from(restored.amount_minor.table).where(same).scalar_subquery()
     return select(entry.gift_card_id, -entry.amount_minor - parts, count).where(
-        and_(
-            entry.organization_id == OWNER,
-            entry.booking_id == bindparam("booking_id", type_=Id),
-            entry.kind == "redeem",
-            ~again,
-        )
+        entry.organization_id == OWNER,
+        entry.booking_id == bindparam("booking_id", type_=Id),
+        entry.kind == "redeem",
+        ~again,
     )
 
 

@@ -28,7 +28,7 @@ from sqlalchemy import (
 
 from booking_core.base.clock import END_OF_TIME, MINUTE
 from booking_core.db.engine import Tx
-from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement, columns_of, in_selected
+from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement, columns_of, in_selected, is_of
 from booking_core.db.tables import (
     Id,
     deliveries,
@@ -214,8 +214,7 @@ _WAITED_FOR = (
     _first_awaited(
         webhook_cursors.c.served_sequence + literal_column("1"),
         webhook_cursors,
-        webhook_endpoints.c.organization_id == webhook_cursors.c.organization_id,
-        webhook_endpoints.c.id == webhook_cursors.c.endpoint_id,
+        is_of(webhook_endpoints.c, webhook_cursors.c, id="endpoint_id"),
         webhook_endpoints.c.status == "enabled",
         webhook_endpoints.c.deleted_at.is_(None),
     ),
