@@ -15,6 +15,7 @@ from booking_core.bookings import presenting, pricing, rules, store
 from booking_core.bookings.pricing import Charge, Quote
 from booking_core.bookings.rules import BookingRow, LockedDeparture
 from booking_core.bookings.store import BookingWithPayment
+from booking_core.customers import CustomerRow
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.models.base import LanguageTag, Note
@@ -183,17 +184,8 @@ def _enqueue_mails(tx: Tx, draft: BookingDraft, row: BookingRow) -> None:
 def _insert_customer(tx: Tx, draft: BookingDraft) -> NewEvent:
     """Insert the guest as a new customer, and return the event of it."""
     guest = draft.request.customer
-    customer = customers.add(
-        tx,
-        draft.organization,
-        customer_id=draft.customer_id,
-        email=guest.email,
-        name=guest.name,
-        phone=guest.phone or None,
-        email_subscription=False,
-        at=draft.at,
-    )
-    return NewEvent(EventType.CUSTOMER_CREATED, draft.customer_id, customer)
+    row = CustomerRow(draft.at, draft.customer_id, guest.name, guest.email, guest.phone or None)
+    return customers.add(tx, draft.organization, row)
 
 
 def _insert_booking(tx: Tx, draft: BookingDraft, row: BookingRow, columns: dict[str, object]) -> None:

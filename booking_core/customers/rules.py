@@ -25,8 +25,8 @@ class CustomerRow(NamedTuple):
     name: str
     email: str
     phone: str | None
-    tags: str
-    email_subscription: bool
+    tags: str = "[]"
+    email_subscription: bool = False
 
 
 def present(row: CustomerRow, zone: Zone) -> dict[str, Any]:

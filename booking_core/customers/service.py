@@ -50,74 +50,25 @@ def create(tx: Tx, caller: Caller, request: CustomerCreate) -> tuple[dict[str, A
     An existing customer is not changed; a new one publishes `customer.created`. If two transactions create the same
     address, the second violates a unique index, is run again by `Database.write`, and finds the first one's customer.
     """
-    return get_or_add(
-        tx,
-        caller.organization,
-        email=request.email,
-        name=request.name,
-        phone=request.phone,
-        email_subscription=request.email_subscription is True,
-        at=caller.at,
-    )
+    subscribes = request.email_subscription is True
+    row = CustomerRow(caller.at, tokens.new_id(), request.name, request.email, request.phone or None, "[]", subscribes)
+    return get_or_add(tx, caller.organization, row)
 
 
-def get_or_add(
-    tx: Tx,
-    organization: Organization,
-    *,
-    email: str,
-    name: str,
-    phone: str | None,
-    email_subscription: bool = False,
-    at: int,
-) -> tuple[dict[str, Any], bool]:
-    """Return the customer of an e-mail address and True if it is new; see `create`."""
-    row = store.get_by_email(tx, organization.id, email)
+def get_or_add(tx: Tx, organization: Organization, new: CustomerRow) -> tuple[dict[str, Any], bool]:
+    """Return the customer of the new one's e-mail address and True if it is new; see `create`."""
+    row = store.get_by_email(tx, organization.id, new.email)
     if row:
         return rules.present(row, organization.zone), False
-    customer_id = tokens.new_id()
-    rendered = add(
-        tx,
-        organization,
-        customer_id=customer_id,
-        email=email,
-        name=name,
-        phone=phone,
-        email_subscription=email_subscription,
-        at=at,
-    )
-    created = NewEvent(EventType.CUSTOMER_CREATED, customer_id, rendered)
-    events.publish(tx, organization, [created], at=at)
-    return orjson.loads(rendered), True
+    created = add(tx, organization, new)
+    events.publish(tx, organization, [created], at=new.created_at)
+    return orjson.loads(created.object), True
 
 
-def add(
-    tx: Tx,
-    organization: Organization,
-    *,
-    customer_id: str,
-    email: str,
-    name: str,
-    phone: str | None,
-    email_subscription: bool,
-    at: int,
-) -> bytes:
-    """Insert a customer, for a package that has looked up the e-mail address itself.
-
-    Returns:
-        The customer as JSON, which the caller publishes as `customer.created`.
-    """
-    row = CustomerRow(
-        created_at=at,
-        id=customer_id,
-        name=name,
-        email=email,
-        phone=phone or None,
-        tags="[]",
-        email_subscription=email_subscription,
-    )
+def add(tx: Tx, organization: Organization, row: CustomerRow) -> NewEvent:
+    """Insert a customer, for a package that has looked up the e-mail address itself, and return the event of it."""
     store.insert(tx, organization.id, row)
-    return orjson.dumps(rules.present(row, organization.zone))
+    return NewEvent(EventType.CUSTOMER_CREATED, row.id, orjson.dumps(rules.present(row, organization.zone)))
 
 
 def update(

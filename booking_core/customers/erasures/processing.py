@@ -10,7 +10,9 @@ from functools import partial
 from typing import Any
 
 from booking_core import customers, notifications, organizations
+from booking_core.base import tokens
 from booking_core.base.context import Installation, Organization
+from booking_core.customers import CustomerRow
 from booking_core.customers.erasures import rules, store
 from booking_core.customers.erasures.rules import Erasure, ErasureStep, PageProgress
 from booking_core.customers.erasures.store import GuestBooking
@@ -112,14 +114,8 @@ class _Eraser:
 
     def _give_to_new_customer(self, customer_id: str, booking: GuestBooking) -> None:
         """Give a booking that was made while its customer was anonymized to the present customer of its address."""
-        customer, _ = customers.get_or_add(
-            self.tx,
-            self.organization,
-            email=booking.guest_email or "",
-            name=booking.guest_name or "",
-            phone=booking.guest_phone,
-            at=self.at,
-        )
+        guest = booking.guest_name or "", booking.guest_email or "", booking.guest_phone or None
+        customer, _ = customers.get_or_add(self.tx, self.organization, CustomerRow(self.at, tokens.new_id(), *guest))
         store.give_booking(self.tx, self.owner, booking.id, customer_id=customer_id, new_customer_id=customer["id"])
 
     def _customer_events(self, group: Sequence[Erasure]) -> PageProgress | None:
