@@ -17,7 +17,7 @@ from booking_core.bookings.rules import BookingRow
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import BookingStatus, CancelReason, PaymentSource, PaymentStatus, RefundMode
 from booking_core.models.events import EventType
-from booking_core.payments import PaymentRow, gift_cards
+from booking_core.payments import PaymentRow, RefundTerms, gift_cards
 from booking_core.payments.gift_cards import Redemption
 from booking_core.records import events, outbox
 from booking_core.records.events import NewEvent
@@ -167,14 +167,8 @@ def _settle(
         payments.drop(tx, actor.organization.id, booking_id=row.id, at=at)
         return PaymentStatus.FAILED
     if payment is not None:
-        payments.request_refund(
-            tx,
-            actor,
-            payment,
-            booking_id=row.id,
-            starts_at=row.starts_at,
-            customer_id=booking.details.customer_id,
-            in_full=cancellation.in_full,
-            by_hand=not rules.is_paid_by_card(row),
-        )
+        by_hand = not rules.is_paid_by_card(row)
+        terms = RefundTerms(actor.organization, row.starts_at, actor.at, cancellation.in_full, by_hand)
+        customer_id = booking.details.customer_id
+        payments.request_refund(tx, actor, payment, terms, booking_id=row.id, customer_id=customer_id)
     return row.payment_status

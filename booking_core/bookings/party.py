@@ -27,7 +27,7 @@ from booking_core.models.bookings import (
     PaymentStatus,
     RefundMode,
 )
-from booking_core.payments import PaymentRow, Release, gift_cards
+from booking_core.payments import PaymentRow, RefundTerms, Release, gift_cards
 from booking_core.records import outbox
 from booking_core.records.outbox import OutboxKind
 from booking_core.records.timeline import TimelineKind
@@ -161,16 +161,9 @@ def _plan(actor: Actor, state: _State, party: Party) -> _Plan:
     row, seats = state.booking.row, state.booking.details.seats
     quoted = pricing.quote_party(actor.organization, state.departure, row, seats, party.guests, party.add_ons)
     changed = row if quoted.is_same else _changed_row(actor, state, quoted)
-    released = payments.release_of(
-        actor.organization,
-        max(0, state.received_minor - quoted.total_minor),
-        currency=row.currency,
-        starts_at=row.starts_at,
-        at=actor.at,
-        is_kept=party.refund is RefundMode.NONE,
-        in_full=party.in_full,
-        by_hand=state.is_by_hand,
-    )
+    terms = RefundTerms(actor.organization, row.starts_at, actor.at, party.in_full, state.is_by_hand)
+    over_minor = max(0, state.received_minor - quoted.total_minor)
+    released = payments.release_of(terms, over_minor, row.currency, is_kept=party.refund is RefundMode.NONE)
     return _Plan(changed, quoted, released, _money(state, changed, released))
 
 
@@ -310,5 +303,4 @@ def _release(tx: Tx, actor: Actor, state: _State, plan: _Plan, number: int) -> N
             number=number,
             status=PaymentStatus(row.payment_status),
             customer_id=state.booking.details.customer_id,
-            by_hand=state.is_by_hand,
         )

@@ -16,6 +16,7 @@ from booking_core.bookings import rules
 from booking_core.bookings.store import BookingWithPayment
 from booking_core.models.bookings import BookingStatus
 from booking_core.models.money import money_json
+from booking_core.payments import RefundTerms
 
 
 class Refundable(NamedTuple):
@@ -42,7 +43,7 @@ def refundable(booking: BookingWithPayment, organization: Organization, at: int)
     if payment is None or not has_payment or row.status == BookingStatus.CANCELLED:
         return _NOTHING
     by_card = rules.is_paid_by_card(row)
-    refund = payments.refundable(organization, payment, starts_at=row.starts_at, at=at, by_hand=not by_card)
+    refund = payments.refundable(RefundTerms(organization, row.starts_at, at, by_hand=not by_card), payment)
     return Refundable(refund.amount_minor, payment.amount_minor - payment.refunded_minor, by_card)
 
 

@@ -39,6 +39,7 @@ from booking_core.payments.rules import (
     ClaimedRefund,
     RefundOutcome,
     RefundResult,
+    RefundTerms,
     Release,
     Returned,
     from_gateway,

@@ -170,7 +170,7 @@ def new(
     booking_id: str,
     amount_minor: int,
     *,
-    status: RefundStatus,
+    status: RefundStatus = RefundStatus.REQUESTED,
     customer_id: str | None,
     number: int = rules.CANCELLATION,
 ) -> RefundRow:

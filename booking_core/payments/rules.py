@@ -9,6 +9,7 @@ from booking_core.base.context import Organization
 from booking_core.models.bookings import PaymentStatus
 from booking_core.models.money import minor_digits
 from booking_core.models.sandbox import SandboxCard
+from booking_core.payments.refund_states import RefundStatus
 
 CANCELLATION = 0
 """The number of the refund of a cancellation. Refunds of changes of the party are counted from 1."""
@@ -60,14 +61,31 @@ def from_gateway(amount: int, currency: str) -> int | None:
 # By the policy ---------------------------------------------------------------------------------------------------
 
 
-def by_policy(organization: Organization, *, paid_minor: int, starts_at: int, at: int) -> int:
-    """Return the amount that the organization's policy refunds of a payment cancelled at that instant (decision B12).
+class RefundTerms(NamedTuple):
+    """What decides about a refund, beside the payment itself."""
 
-    It is the whole payment until so many hours before the start, then a percentage, rounded half up to the minor unit.
-    """
-    if at <= organization.refunds_in_full_until(starts_at):
-        return paid_minor
-    return (paid_minor * organization.refund_late_percent + 50) // 100
+    organization: Organization
+    starts_at: int
+    at: int
+    in_full: bool = False
+    """The whole payment is refunded, regardless of the policy."""
+    by_hand: bool = False
+    """Staff took the payment and returns it: no gateway rounds the amount, or can return it."""
+
+    def due_minor(self, paid_minor: int) -> int:
+        """Return the amount of a payment that is due at that instant, by the organization's policy (decision B12).
+
+        It is the whole payment until so many hours before the start, then a percentage, rounded half up to the minor
+        unit.
+        """
+        if self.in_full or self.at <= self.organization.refunds_in_full_until(self.starts_at):
+            return paid_minor
+        return (paid_minor * self.organization.refund_late_percent + 50) // 100
+
+    @property
+    def status(self) -> RefundStatus:
+        """Return the status of a new refund: without a gateway it needs a person from the beginning."""
+        return RefundStatus.NEEDS_REVIEW if self.by_hand else RefundStatus.REQUESTED
 
 
 class RefundAmount(NamedTuple):
@@ -78,27 +96,10 @@ class RefundAmount(NamedTuple):
     """The amount that rounding for the gateway leaves out; negative: the guest gets more."""
 
 
-def refund_amount(
-    organization: Organization,
-    *,
-    paid_minor: int,
-    refunded_minor: int,
-    currency: str,
-    starts_at: int,
-    at: int,
-    in_full: bool = False,
-    by_hand: bool = False,
-) -> RefundAmount:
-    """Return the refund of a payment whose booking is cancelled at that instant.
-
-    Args:
-        in_full: the whole payment, regardless of the policy.
-        by_hand: staff took the payment and returns it: no gateway rounds the amount.
-    """
-    due_minor = paid_minor
-    if not in_full:
-        due_minor = by_policy(organization, paid_minor=paid_minor, starts_at=starts_at, at=at)
-    if by_hand:
+def refund_amount(terms: RefundTerms, paid_minor: int, refunded_minor: int, currency: str) -> RefundAmount:
+    """Return the refund of a payment whose booking is cancelled."""
+    due_minor = terms.due_minor(paid_minor)
+    if terms.by_hand:
         return RefundAmount(max(due_minor, 0))
     unreturned_minor = paid_minor - refunded_minor
     amount = max(returnable(due_minor, currency, unreturned_minor), 0)
@@ -110,42 +111,17 @@ class Release(NamedTuple):
 
     amount_minor: int
     refund_minor: int
+    refund_status: RefundStatus
 
     @property
     def kept_minor(self) -> int:
         return self.amount_minor - self.refund_minor
 
 
-def release(
-    organization: Organization,
-    amount_minor: int,
-    *,
-    currency: str,
-    starts_at: int,
-    at: int,
-    is_kept: bool,
-    in_full: bool,
-    by_hand: bool,
-) -> Release:
-    """Return the refund of a part of a payment, by the terms of a cancellation at that instant.
-
-    Args:
-        is_kept: nothing is refunded.
-        in_full, by_hand: as `refund_amount`.
-    """
-    if is_kept:
-        return Release(amount_minor, 0)
-    refund = refund_amount(
-        organization,
-        paid_minor=amount_minor,
-        refunded_minor=0,
-        currency=currency,
-        starts_at=starts_at,
-        at=at,
-        in_full=in_full,
-        by_hand=by_hand,
-    )
-    return Release(amount_minor, refund.amount_minor)
+def release(terms: RefundTerms, amount_minor: int, currency: str, *, is_kept: bool) -> Release:
+    """Return the refund of a part of a payment, by the terms of a cancellation; nothing if it is kept."""
+    refund_minor = 0 if is_kept else refund_amount(terms, amount_minor, 0, currency).amount_minor
+    return Release(amount_minor, refund_minor, terms.status)
 
 
 def status_after(amount_minor: int, refunded_minor: int) -> PaymentStatus:

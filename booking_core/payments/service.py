@@ -4,14 +4,14 @@ Each function runs in the transaction of its booking, whose row the caller has l
 sends money: the storefront's gateway charges it, and the worker refunds it (see `refunds`).
 """
 
-from booking_core.base.context import Actor, Organization
+from booking_core.base.context import Actor
 from booking_core.base.errors import Conflict, NotFound
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import REFUNDABLE, PaymentStatus
 from booking_core.payments import refunds, rules, store
 from booking_core.payments.refund_states import RefundReason, RefundStatus
-from booking_core.payments.rules import RefundAmount, Release
+from booking_core.payments.rules import RefundAmount, RefundRow, RefundTerms, Release
 from booking_core.payments.store import PaymentRow
 from booking_core.records import timeline
 from booking_core.records.timeline import TimelineKind
@@ -77,7 +77,8 @@ def return_late(tx: Tx, actor: Actor, *, booking_id: str, payment_intent: str | 
     _receive(tx, actor, payment, booking_id, payment_intent, customer_id)
     amount = rules.returnable(payment.amount_minor, payment.currency, payment.amount_minor)
     if amount:
-        _request(tx, actor, payment, booking_id, amount, customer_id, kept_minor=payment.amount_minor - amount)
+        refund = refunds.new(actor, payment, booking_id, amount, customer_id=customer_id)
+        _request(tx, refund, payment.amount_minor - amount)
     return True
 
 
@@ -129,61 +130,26 @@ def drop(tx: Tx, organization_id: str, *, booking_id: str, at: int) -> None:
     tx.insert_from_select(store.DROP, [row])
 
 
-def refundable(
-    organization: Organization,
-    payment: PaymentRow,
-    *,
-    starts_at: int,
-    at: int,
-    in_full: bool = False,
-    by_hand: bool = False,
-) -> RefundAmount:
-    """Return the refund that a cancellation at that instant requests: nothing of a payment that was not received, or
-    that has a refund.
-
-    Args:
-        in_full, by_hand: as `rules.refund_amount`.
-    """
-    if payment.has_refund or not (by_hand or payment.status in REFUNDABLE):
+def refundable(terms: RefundTerms, payment: PaymentRow) -> RefundAmount:
+    """Return the refund that a cancellation requests: nothing of a payment that was not received, or that has a
+    refund."""
+    if payment.has_refund or not (terms.by_hand or payment.status in REFUNDABLE):
         return RefundAmount(0)
-    return rules.refund_amount(
-        organization,
-        paid_minor=payment.amount_minor,
-        refunded_minor=payment.refunded_minor,
-        currency=payment.currency,
-        starts_at=starts_at,
-        at=at,
-        in_full=in_full,
-        by_hand=by_hand,
-    )
+    return rules.refund_amount(terms, payment.amount_minor, payment.refunded_minor, payment.currency)
 
 
 def request_refund(
-    tx: Tx,
-    actor: Actor,
-    payment: PaymentRow,
-    *,
-    booking_id: str,
-    starts_at: int,
-    customer_id: str | None,
-    in_full: bool = False,
-    by_hand: bool = False,
+    tx: Tx, actor: Actor, payment: PaymentRow, terms: RefundTerms, *, booking_id: str, customer_id: str | None
 ) -> int:
-    """Request the refund of a payment by the organization's present policy, once for a booking.
-
-    Args:
-        in_full: refund the whole payment, regardless of the policy.
-        by_hand: staff recorded the payment. No gateway took that money, so no gateway can return it: the refund needs a
-            person from the beginning.
+    """Request the refund of a payment, once for a booking.
 
     Returns:
         The amount in minor units; 0 when nothing was paid, the policy keeps it, or a refund exists.
     """
-    amount, kept_minor = refundable(
-        actor.organization, payment, starts_at=starts_at, at=actor.at, in_full=in_full, by_hand=by_hand
-    )
+    amount, kept_minor = refundable(terms, payment)
     if amount:
-        _request(tx, actor, payment, booking_id, amount, customer_id, by_hand=by_hand, kept_minor=kept_minor)
+        refund = refunds.new(actor, payment, booking_id, amount, status=terms.status, customer_id=customer_id)
+        _request(tx, refund, kept_minor)
     return amount
 
 
@@ -197,14 +163,12 @@ def release(
     number: int,
     status: PaymentStatus,
     customer_id: str | None,
-    by_hand: bool,
 ) -> None:
     """Take money out of a payment that was paid for guests who no longer come, and request its refund.
 
     Args:
         number: of the refund, from `next_refund_number`.
         status: of the payment from now on.
-        by_hand: as `request_refund`.
     """
     tx.update(
         store.RELEASE,
@@ -216,34 +180,23 @@ def release(
         released_minor=released.amount_minor,
     )
     if released.refund_minor:
-        _request(tx, actor, payment, booking_id, released.refund_minor, customer_id, by_hand=by_hand, number=number)
+        amount, refund_status = released.refund_minor, released.refund_status
+        refund = refunds.new(
+            actor, payment, booking_id, amount, status=refund_status, customer_id=customer_id, number=number
+        )
+        _request(tx, refund)
 
 
-def _request(
-    tx: Tx,
-    actor: Actor,
-    payment: PaymentRow,
-    booking_id: str,
-    amount_minor: int,
-    customer_id: str | None,
-    *,
-    by_hand: bool = False,
-    kept_minor: int = 0,
-    number: int = rules.CANCELLATION,
-) -> None:
+def _request(tx: Tx, refund: RefundRow, kept_minor: int = 0) -> None:
     """Insert the refund that the worker sends, or that staff makes by hand, and its timeline entry.
 
     Args:
         kept_minor: the amount that rounding for the gateway leaves out, for the timeline; negative: the guest gets
             more.
     """
-    status = RefundStatus.NEEDS_REVIEW if by_hand else RefundStatus.REQUESTED
-    refund = refunds.new(
-        actor, payment, booking_id, amount_minor, status=status, customer_id=customer_id, number=number
-    )
-    if by_hand:
+    if refund.status == RefundStatus.NEEDS_REVIEW:
         refunds.insert(tx, refund, reason=RefundReason.PAID_BY_HAND)
-        refunds.notify_staff(tx, refund, status, RefundReason.PAID_BY_HAND)
+        refunds.notify_staff(tx, refund, RefundStatus.NEEDS_REVIEW, RefundReason.PAID_BY_HAND)
     else:
         refunds.insert(tx, refund)
         noted = {"rounded_off_minor": kept_minor} if kept_minor else {}

@@ -124,8 +124,8 @@ def amount_owed(
 ) -> int:
     """Return the refund that the policy requires for a departure that starts at 0."""
     organization = replace(ORGANIZATION, refund_full_until_hours=hours, refund_late_percent=percent)
-    payment = {"paid_minor": paid_minor, "refunded_minor": refunded_minor, "currency": currency}
-    return rules.refund_amount(organization, **payment, starts_at=0, at=at).amount_minor  # type: ignore[arg-type]
+    terms = rules.RefundTerms(organization, starts_at=0, at=at)
+    return rules.refund_amount(terms, paid_minor, refunded_minor, currency).amount_minor
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from booking_core.base import tokens
 from booking_core.base.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, gift_cards
+from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, RefundTerms, gift_cards
 from booking_core.payments.gift_cards import GiftCardIssue, Redeemed
 from booking_core.records import events
 from support.databases import due
@@ -99,8 +99,9 @@ class Till:
             payment = payments.lock(tx, self.actor, booking_id)
             if payment is None:
                 return 0
-            booking = {"booking_id": booking_id, "starts_at": self.starts_at, "customer_id": self.customer_id}
-            return payments.request_refund(tx, self.actor, payment, **booking)
+            terms = RefundTerms(self.actor.organization, self.starts_at, self.actor.at)
+            booking = {"booking_id": booking_id, "customer_id": self.customer_id}
+            return payments.request_refund(tx, self.actor, payment, terms, **booking)
 
         return self.write(act)
 
