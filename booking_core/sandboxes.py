@@ -17,6 +17,7 @@ from booking_core.base.clock import SECOND
 from booking_core.base.context import Caller, Organization
 from booking_core.base.cursors import Binding
 from booking_core.base.errors import Unprocessable
+from booking_core.bookings import checkouts
 from booking_core.db import sql_files, tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import JsonPage, PageRequest, page_of
@@ -73,7 +74,7 @@ def _due(tx: Tx, caller: Caller) -> dict[str, int]:
     return {
         "bookings": _count(tx, owner, bookings.EXPIRED),
         "departures": min(SANDBOX_DUE_MAX, _count(tx, owner, bookings.CANCELLING) + closed),
-        "payments": counted["payments"],
+        "payments": _count(tx, owner, checkouts.DUE),
         "refunds": counted["refunds"],
         "mails": min(SANDBOX_DUE_MAX, _count(tx, owner, notifications.OWED) + counted["mails"]),
         "deliveries": counted["deliveries"],
@@ -113,7 +114,6 @@ def _new_offset(organization: Organization, offset: int, real: int, request: San
 _SQL = sql_files.load(__name__)
 _COUNT = _SQL.statement("count")
 _DUE = {
-    "payments": _SQL.statement("due_payments"),
     "refunds": _SQL.statement("due_refunds"),
     "mails": _SQL.statement("due_mails"),
     "deliveries": _SQL.statement("due_deliveries"),

@@ -21,13 +21,6 @@ SELECT count(*) FROM (
        AND (v.resource_id IS NULL OR v.resource_id <> c.endpoint_id)
      LIMIT :limit) due
 
--- name: due_payments
--- Count the payments of an organization that are due to be looked up, up to the limit.
-SELECT count(*) FROM (
-    SELECT 1 FROM payment_intents i
-     WHERE i.organization_id = :organization_id AND i.check_at IS NOT NULL AND i.check_at <= :at
-     LIMIT :limit) due
-
 -- name: due_refunds
 -- Count the refunds of an organization that are due or in flight, up to the limit.
 SELECT count(*) FROM (

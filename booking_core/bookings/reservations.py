@@ -97,8 +97,8 @@ def lock(tx: Tx, actor: Actor, reservation_id: str) -> Reservation | None:
 
 def change_words(tx: Tx, actor: Actor, reservation: Reservation, details: Mapping[str, Any]) -> Reservation:
     """Write other details of a locked reservation, and return it."""
-    words = orjson.dumps(details).decode()
-    return reservation if words == reservation.details else _save(tx, actor, reservation, details=words)
+    is_same = orjson.dumps(details).decode() == reservation.details
+    return reservation if is_same else _save(tx, actor, reservation, details)
 
 
 def book(
@@ -114,8 +114,7 @@ def book(
         return reservation
     storefront.require_live_hold(tx, actor, reservation.hold_id)
     booking = orjson.loads(storefront.check_out(tx, actor, checkout))
-    words = orjson.dumps(details).decode()
-    return _save(tx, actor, reservation, booking_id=booking["id"], details=words)
+    return _save(tx, actor, reservation, details, booking_id=booking["id"])
 
 
 def release(tx: Tx, actor: Actor, reservation: Reservation, details: Mapping[str, Any]) -> Reservation:
@@ -129,8 +128,7 @@ def release(tx: Tx, actor: Actor, reservation: Reservation, details: Mapping[str
     if reservation.cancelled_at is not None:
         return reservation
     storefront.delete_hold(tx, actor, reservation.hold_id)
-    words = orjson.dumps(details).decode()
-    return _save(tx, actor, reservation, cancelled_at=actor.at, details=words)
+    return _save(tx, actor, reservation, details, cancelled_at=actor.at)
 
 
 def of_bookings(tx: Tx, actor: Actor, booking_ids: Collection[str]) -> dict[str, tuple[Instants, Reservation | None]]:
@@ -143,8 +141,8 @@ def _joined(columns: Sequence[Any]) -> Reservation | None:
     return None if columns[0] is None else Reservation._make(columns)
 
 
-def _save(tx: Tx, actor: Actor, reservation: Reservation, **changed: Any) -> Reservation:
-    changed["updated_at"] = max(actor.at, reservation.updated_at)
+def _save(tx: Tx, actor: Actor, reservation: Reservation, details: Mapping[str, Any], **changed: Any) -> Reservation:
+    changed |= {"details": orjson.dumps(details).decode(), "updated_at": max(actor.at, reservation.updated_at)}
     tx.update(reservations, organization_id=actor.organization.id, id=reservation.id, **changed)
     return reservation._replace(**changed)
 

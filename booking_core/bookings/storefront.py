@@ -137,7 +137,7 @@ def extend_hold(tx: Tx, actor: Actor, hold_id: str, *, for_s: int | None = None)
     ends = context.at + (for_s or HOLD_S_DEFAULT) * SECOND, hold.created_at + limits.HOLD_S_MAX * SECOND
     expires_at = max(hold.expires_at, min(ends))
     if expires_at != hold.expires_at:
-        hold = holds.extend(tx, actor.organization.id, hold, expires_at)
+        hold = holds.change(tx, actor.organization.id, hold, expires_at=expires_at)
     return holds.present(hold, actor.organization.zone, context.at)
 
 
@@ -162,7 +162,8 @@ def change_hold(
     store.lock_departures(tx, [(organization.id, row_id) for row_id in departure_ids])
     party = capacity.lock_party(tx, actor, departure_id, guests, hold_id=hold_id)
     holds.require_live(hold, tx.now())
-    changed = holds.change(tx, organization.id, hold, departure_id, party.seats, party.guests)
+    of_party = {"departure_id": departure_id, "seats": party.seats, "guests": party.guests}
+    changed = holds.change(tx, organization.id, hold, **of_party)
     departure_touches.touch(tx, organization.id, departure_ids, at=actor.at)
     return holds.present(changed, organization.zone, actor.at)
 

@@ -135,17 +135,10 @@ def lock(tx: Tx, organization_id: str, hold_id: str) -> HoldRow | None:
     return tx.first_as(HoldRow._make, _LOCK, organization_id=organization_id, id=hold_id)
 
 
-def change(tx: Tx, organization_id: str, hold: HoldRow, departure_id: str, seats: int, guests: str) -> HoldRow:
-    """Write another departure and party of a locked hold, and return the hold."""
-    changed: dict[str, Any] = {"departure_id": departure_id, "seats": seats, "guests": guests}
+def change(tx: Tx, organization_id: str, hold: HoldRow, **changed: Any) -> HoldRow:
+    """Write columns of a locked hold, and return the hold."""
     tx.update(holds, organization_id=organization_id, id=hold.id, **changed)
     return hold._replace(**changed)
-
-
-def extend(tx: Tx, organization_id: str, hold: HoldRow, expires_at: int) -> HoldRow:
-    """Write a later end of a locked hold, and return the hold."""
-    tx.update(holds, organization_id=organization_id, id=hold.id, expires_at=expires_at)
-    return hold._replace(expires_at=expires_at)
 
 
 def take_over(tx: Tx, organization_id: str, hold_id: str, booking_id: str, *, at: int) -> None:

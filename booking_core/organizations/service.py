@@ -62,16 +62,14 @@ def create(
         Conflict: `slug_taken`.
     """
     new = rules.parsed(rules.NEW, {"slug": slug, "name": name, "timezone": timezone, "currency": currency})
-    organization_id = tokens.new_id()
+    organization_id, default_currency = tokens.new_id(), new.pop("currency")
     if tx.first(_IS_TAKEN, slug=new["slug"], id=organization_id) is not None:
         raise Conflict("slug_taken", f"There is an organization {new['slug']} already.", "slug")
     tx.insert(
         _TABLE,
         id=organization_id,
-        slug=new["slug"],
-        name=new["name"],
-        timezone=new["timezone"],
-        default_currency=new["currency"],
+        **new,
+        default_currency=default_currency,
         created_at=now,
         updated_at=now,
         clock_offset=0 if is_sandbox else None,

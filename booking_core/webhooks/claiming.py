@@ -142,11 +142,8 @@ def _headers(secret_keys: SecretKeys, claimed: ClaimedDelivery) -> tuple[tuple[s
     """Return the headers of the endpoint's client, or None if no secret key opens them."""
     if claimed.headers_sealed is None:
         return ()
-    try:
-        plain = secret_keys.open(rules.HEADERS_PURPOSE, claimed.headers_sealed, *claimed.endpoint)
-    except ValueError:
-        return None
-    return tuple(orjson.loads(plain).items())
+    plain = secret_keys.open_or_none(rules.HEADERS_PURPOSE, claimed.headers_sealed, *claimed.endpoint)
+    return None if plain is None else tuple(orjson.loads(plain).items())
 
 
 def _lease(tx: Tx, claimed: ClaimedDelivery, until: int) -> None:
@@ -206,11 +203,9 @@ def _add_secrets(tx: Tx, secret_keys: SecretKeys, claimed: Iterable[ClaimedDeliv
     secrets: dict[tuple[str, str], list[tuple[str, int | None]]] = defaultdict(list)
     keys = as_json({"organization_id": owner, "endpoint_id": endpoint_id} for owner, endpoint_id in endpoints)
     for owner, endpoint_id, secret_id, sealed, expires_at in tx.all(SECRETS, endpoints=keys):
-        try:
-            opened = secret_keys.open(rules.SECRET_PURPOSE, sealed, owner, endpoint_id, secret_id)
-        except ValueError:
-            continue  # sealed with a secret key that is no longer configured
-        secrets[owner, endpoint_id].append((opened.decode(), expires_at))
+        opened = secret_keys.open_or_none(rules.SECRET_PURPOSE, sealed, owner, endpoint_id, secret_id)
+        if opened is not None:  # else sealed with a secret key that is no longer configured
+            secrets[owner, endpoint_id].append((opened.decode(), expires_at))
     for delivery in claimed:
         now = delivery.at + delivery.ahead
         live = [secret for secret, end in secrets[delivery.endpoint] if end is None or end > now]
