@@ -358,23 +358,7 @@ class Document(_Object):
 
 
 _KEYS = sorted(
-    {
-        field.alias or name
-        for model in (
-            Document,
-            ExperienceEntry,
-            Price,
-            TierEntry,
-            AddOnEntry,
-            TextsEntry,
-            DepartureEntry,
-            Schedule,
-            CustomerEntry,
-            GiftCardEntry,
-            Contact,
-        )
-        for name, field in model.model_fields.items()
-    }
+    {field.alias or name for model in _Object.__subclasses__() for name, field in model.model_fields.items()}
 )
 
 _OF_KEY = "[key]"
