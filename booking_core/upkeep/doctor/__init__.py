@@ -14,17 +14,3 @@ times as long as with a quarter of these rows on SQLite (21 s), and less on Post
 from booking_core.upkeep.doctor.checks import Check, CheckOptions, Finding, FindingKind, Opener, RowScan
 from booking_core.upkeep.doctor.examination import CHECKS, FILES, examine
 from booking_core.upkeep.doctor.sealed_values import SealedValueScan, openers
-
-__all__ = [
-    "CHECKS",
-    "FILES",
-    "Check",
-    "CheckOptions",
-    "Finding",
-    "FindingKind",
-    "Opener",
-    "RowScan",
-    "SealedValueScan",
-    "examine",
-    "openers",
-]
