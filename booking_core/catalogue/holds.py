@@ -14,7 +14,7 @@ from booking_core.base.clock import Zone
 from booking_core.base.errors import Conflict, NotFound
 from booking_core.catalogue.departures import SEATS_HELD, hold_is_live
 from booking_core.db.engine import Query, Row, Tx
-from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, as_json, columns_of, has_key, in_rows
+from booking_core.db.statements import OWNER, ROW_ID, Statement, as_ids, as_rows, columns_of, has_key, in_rows
 from booking_core.db.tables import Id, holds
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.holds import HoldStatus
@@ -165,7 +165,7 @@ def locks_query(keys: Iterable[tuple[HoldKey, str]], *, blocking: bool) -> Query
     Args:
         blocking: wait for holds that another transaction has locked. They are left out otherwise.
     """
-    rows = as_json({"organization_id": key[0], "id": key[1], "lock": name} for key, name in keys)
+    rows = as_rows(("organization_id", "id", "lock"), ((*key, name) for key, name in keys))
     return Query(_LOCK_MANY if blocking else _TRY_LOCK_MANY, {"wanted": rows}, _by_key)
 
 

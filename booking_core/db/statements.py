@@ -5,7 +5,7 @@ So a column has only types that both drivers take and return unchanged: text, in
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import orjson
@@ -250,6 +250,11 @@ def purge_before(table: Table, at: ColumnElement[int], *conditions: ColumnElemen
 def as_json(rows: Iterable[Mapping[str, object]]) -> str:
     """Return the value of a rows parameter."""
     return orjson.dumps(list(rows)).decode()
+
+
+def as_rows(names: Collection[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return the value of a rows parameter with columns of these names."""
+    return as_json(dict(zip(names, row, strict=True)) for row in rows)
 
 
 def as_ids(ids: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ from booking_core.db.statements import (
     LIMIT,
     OWNER,
     Statement,
-    as_json,
+    as_rows,
     columns_of,
     has_key,
     is_of,
@@ -170,7 +170,7 @@ class LockedMail(NamedTuple):
 
 def lock(tx: Tx, keys: Iterable[MailKey]) -> dict[MailKey, LockedMail]:
     """Lock the mails and outbox rows that still exist, by key. Mails are locked first, as by the purge."""
-    parameter = _as_json_keys(keys)
+    parameter = as_rows(_KEYS, keys)
     written = {
         (mail.organization_id, mail.effect_key): mail
         for mail in map(_mail_from_row, tx.all(_LOCK_MAILS, wanted=parameter))
@@ -198,10 +198,6 @@ def waiting(tx: Tx, organization_id: str, booking_id: str) -> list[tuple[str, st
 
 
 # Purging ---------------------------------------------------------------------------------------------------------
-
-
-def _as_json_keys(keys: Iterable[Sequence[str]]) -> str:
-    return as_json({"organization_id": owner, "key": key} for owner, key in keys)
 
 
 def _delete(table: Table, key: ColumnElement[Any]) -> Statement:
@@ -233,13 +229,13 @@ _OLD_MAILS = Statement(
 
 def delete_mails(tx: Tx, keys: Sequence[MailKey]) -> None:
     """Delete the mails of the outbox rows."""
-    tx.run(_DELETE_MAILS, purged=_as_json_keys(keys))
+    tx.run(_DELETE_MAILS, purged=as_rows(_KEYS, keys))
 
 
 def purge_mails(tx: Tx, organization_id: str, status: str, before: int, limit: int) -> int:
     keys = tx.all(_OLD_MAILS, organization_id=organization_id, status=status, before=before, limit=limit)
     if keys:
-        purged = _as_json_keys(keys)
+        purged = as_rows(_KEYS, keys)
         tx.run(_DELETE_MAILS, purged=purged)
         tx.run(_DELETE_EFFECTS, purged=purged)
     return len(keys)

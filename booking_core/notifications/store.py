@@ -9,7 +9,16 @@ from booking_core import organizations
 from booking_core.base.clock import END_OF_TIME
 from booking_core.base.context import Organization
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import NOW, ROW_ID, Statement, as_json, columns_of, has_key, is_of, rows_parameter
+from booking_core.db.statements import (
+    NOW,
+    ROW_ID,
+    Statement,
+    as_rows,
+    columns_of,
+    has_key,
+    is_of,
+    rows_parameter,
+)
 from booking_core.db.tables import (
     Id,
     bookings,
@@ -120,8 +129,8 @@ def get_gift_cards(tx: Tx, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, s
 
 
 def _of_keys(tx: Tx, statement: Statement, pairs: Iterable[tuple[str, str]]) -> list[Row]:
-    keys = [{"organization_id": owner, "id": row_id} for owner, row_id in sorted(set(pairs))]
-    return tx.all(statement, wanted=as_json(keys)) if keys else []
+    keys = sorted(set(pairs))
+    return tx.all(statement, wanted=as_rows(("organization_id", "id"), keys)) if keys else []
 
 
 _ORGANIZATION = Statement(select(*organizations.COLUMNS, NOW).where(organization_table.c.id == ROW_ID))

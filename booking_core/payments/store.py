@@ -30,7 +30,7 @@ from booking_core.db.statements import (
     OWNER,
     ROW_ID,
     Statement,
-    as_json,
+    as_rows,
     columns_of,
     has_key,
     is_of,
@@ -285,7 +285,8 @@ def due(tx: Tx, organization_id: str, refund_ids: Iterable[str]) -> list[RefundR
     return list(map(RefundRow._make, DUE.lock(tx, _LOCK_DUE, organization_id, refund_ids)))
 
 
-_LEASES = rows_parameter("wanted", {"organization_id": Id, "id": Id, "lease_token": Text})
+_LEASE: dict[str, Any] = {"organization_id": Id, "id": Id, "lease_token": Text}
+_LEASES = rows_parameter("wanted", _LEASE)
 _LOCK_LEASED = Statement(
     _JOINED.join(_LEASES, and_(has_key(refunds, _LEASES), refunds.c.lease_token == _LEASES.c.lease_token))
     .where(OPEN)
@@ -305,10 +306,7 @@ def lock_leased(tx: Tx, leases: Iterable[tuple[str, str, str]]) -> dict[tuple[st
     Args:
         leases: (organization id, refund id, lease token).
     """
-    parameter = as_json(
-        {"organization_id": owner, "id": row_id, "lease_token": token} for owner, row_id, token in leases
-    )
-    rows = map(RefundRow._make, tx.all(_LOCK_LEASED, wanted=parameter))
+    rows = map(RefundRow._make, tx.all(_LOCK_LEASED, wanted=as_rows(_LEASE, leases)))
     return {(row.organization_id, row.id): row for row in rows}
 
 

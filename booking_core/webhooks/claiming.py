@@ -24,7 +24,7 @@ from booking_core.base.context import Installation
 from booking_core.base.tokens import SecretKeys
 from booking_core.db import sql_files, tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, in_rows
+from booking_core.db.statements import Statement, as_json, as_rows, in_rows
 from booking_core.webhooks import filling, rules
 
 log = logging.getLogger("booking.webhooks")
@@ -201,7 +201,7 @@ def _add_secrets(tx: Tx, secret_keys: SecretKeys, claimed: Iterable[ClaimedDeliv
     if not endpoints:
         return
     secrets: dict[tuple[str, str], list[tuple[str, int | None]]] = defaultdict(list)
-    keys = as_json({"organization_id": owner, "endpoint_id": endpoint_id} for owner, endpoint_id in endpoints)
+    keys = as_rows(("organization_id", "endpoint_id"), endpoints)
     for owner, endpoint_id, secret_id, sealed, expires_at in tx.all(SECRETS, endpoints=keys):
         opened = secret_keys.open_or_none(rules.SECRET_PURPOSE, sealed, owner, endpoint_id, secret_id)
         if opened is not None:  # else sealed with a secret key that is no longer configured

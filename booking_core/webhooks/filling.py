@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import BigInteger, Integer, Select, bindparam, func, literal_column, or_, select
 
 from booking_core.db.engine import Tx
-from booking_core.db.statements import NOW, Statement, as_json, columns_of, has_key, is_of, rows_parameter
+from booking_core.db.statements import NOW, Statement, as_rows, columns_of, has_key, is_of, rows_parameter
 from booking_core.db.tables import (
     Id,
     counters,
@@ -124,15 +124,7 @@ def fill(tx: Tx, *, ahead: int = AHEAD, window: int = WINDOW) -> int:
 
 def _fill_window(tx: Tx, followers: Sequence[Follower], window: int) -> int:
     """Make deliveries of the next part of the log of each endpoint, and return how many."""
-    parts = as_json(
-        {
-            "organization_id": follower.organization_id,
-            "endpoint_id": follower.endpoint_id,
-            "after": follower.served_sequence,
-            "until": follower.end(window),
-        }
-        for follower in followers
-    )
+    parts = as_rows(_PART, ((*follower[:3], follower.end(window)) for follower in followers))
     ats = {follower.organization_id: follower.at for follower in followers}
     rows = tx.all(NEXT_EVENTS, parts=parts)
     for organization_id, endpoint_id, *columns in rows:

@@ -10,7 +10,7 @@ from booking_core import organizations
 from booking_core.base.clock import MINUTE
 from booking_core.base.context import Organization
 from booking_core.db.engine import Tx
-from booking_core.db.statements import NOW, Statement, as_json, columns_of, in_rows
+from booking_core.db.statements import NOW, Statement, as_rows, columns_of, in_rows
 from booking_core.db.tables import Id, deliveries, webhook_endpoints
 from booking_core.db.tables import organizations as organization_table
 from booking_core.webhooks import rules, store
@@ -60,7 +60,7 @@ class LockedDeliveries(NamedTuple):
 def lock(tx: Tx, keys: Iterable[DeliveryKey], *, skip_locked: bool = False) -> LockedDeliveries:
     """Lock the deliveries that still exist, after their endpoints; with `skip_locked`, only those without another
     lock."""
-    parameter = as_json(dict(zip(_KEY, key, strict=True)) for key in sorted(set(keys)))
+    parameter = as_rows(_KEY, sorted(set(keys)))
     endpoints = {
         (owner, columns[0]): store.endpoint_from_row(columns)
         for owner, *columns in tx.all(LOCK_ENDPOINTS[skip_locked], keys=parameter)

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Integer, bindparam, exists, literal_column
 
 from booking_core.db import sql_files
 from booking_core.db.engine import Database, Tx
-from booking_core.db.statements import Statement, as_json, in_rows, is_of, purge_before, rows_before
+from booking_core.db.statements import Statement, as_rows, in_rows, is_of, purge_before, rows_before
 from booking_core.db.tables import attempts, deliveries, webhook_endpoints
 from booking_core.models.webhooks import DeliveryStatus, FailureReason
 from booking_core.webhooks import following, recovering
@@ -88,7 +88,7 @@ def purge(tx: Tx, *, before: int, limit: int) -> int:
     """
     rows = tx.all(OLD, before=before, limit=limit)
     if rows:
-        purged = as_json({"organization_id": owner, "id": delivery_id} for owner, delivery_id in rows)
+        purged = as_rows(("organization_id", "id"), rows)
         tx.run(_DELETE_ATTEMPTS, purged=purged)
         tx.run(_DELETE_DELIVERIES, purged=purged)
     return len(rows)

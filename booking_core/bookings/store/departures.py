@@ -18,6 +18,7 @@ from booking_core.db.statements import (
     Statement,
     as_ids,
     as_json,
+    as_rows,
     columns_of,
     has_key,
     in_rows,
@@ -57,10 +58,7 @@ def _existing(table: Table) -> Statement:
 
 def lock_departures(tx: Tx, departure_keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], LockedDeparture]:
     """Lock departures by (organization id, id) in sorted order until the transaction ends, and return them by key."""
-    keys = as_json(
-        {"organization_id": organization_id, "id": row_id} for organization_id, row_id in sorted(set(departure_keys))
-    )
-    return _by_key(tx.all(_LOCK_DEPARTURES, wanted=keys))
+    return _by_key(tx.all(_LOCK_DEPARTURES, wanted=as_rows(_KEY, sorted(set(departure_keys)))))
 
 
 def departures_query(
@@ -71,14 +69,13 @@ def departures_query(
     Args:
         blocking: wait for departures that another transaction has locked. They are left out otherwise.
     """
-    keys = ({"organization_id": key[0], "id": key[1], "lock": lock} for key, lock in departure_keys)
-    return Query(_LOCK_WITH_KEY_HELD if blocking else _TRY_WITH_KEY_HELD, {"wanted": as_json(keys)}, _by_key)
+    keys = as_rows((*_KEY, "lock"), ((*key, lock) for key, lock in departure_keys))
+    return Query(_LOCK_WITH_KEY_HELD if blocking else _TRY_WITH_KEY_HELD, {"wanted": keys}, _by_key)
 
 
 def existing(tx: Tx, table: Table, keys: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
     """Return the rows of a table that exist among these keys (organization id, id), without a lock."""
-    parameter = as_json({"organization_id": organization_id, "id": row_id} for organization_id, row_id in keys)
-    rows = tx.all(_existing(table), wanted=parameter)
+    rows = tx.all(_existing(table), wanted=as_rows(_KEY, keys))
     return frozenset((str(organization_id), str(row_id)) for organization_id, row_id in rows)
 
 
