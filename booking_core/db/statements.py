@@ -70,7 +70,7 @@ LIMIT = bindparam("limit", type_=Integer)
 
 Row = tuple[Any, ...]
 Build = Callable[[Dialect], ClauseElement]
-Columns = ReadOnlyColumnCollection[str, Any]
+NamedColumns = ReadOnlyColumnCollection[str, Any]
 Types = Mapping[str, TypeEngine[Any] | type[TypeEngine[Any]]]
 
 
@@ -207,7 +207,7 @@ def has_key(table: Table, rows: FromClause, **names: str) -> ColumnElement[bool]
     return and_(*(column == rows.c[names.get(column.name, column.name)] for column in table.primary_key))
 
 
-def is_of(row: Columns, other: Columns, **names: str) -> ColumnElement[bool]:
+def is_of(row: NamedColumns, other: NamedColumns, **names: str) -> ColumnElement[bool]:
     """Return the condition that a row is of the organization of another one, and that the columns have its values of
     these names."""
     same = (row[column] == other[name] for column, name in names.items())

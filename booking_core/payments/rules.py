@@ -62,7 +62,7 @@ def from_gateway(amount: int, currency: str) -> int | None:
 
 
 class RefundTerms(NamedTuple):
-    """What decides about a refund, beside the payment itself."""
+    """The terms by which a payment is refunded: whose they are, of what time, and who took the payment."""
 
     organization: Organization
     starts_at: int
