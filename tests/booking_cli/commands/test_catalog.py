@@ -121,15 +121,6 @@ def test_validate_needs_no_database(booking: Booking, file: Callable[[Any], str]
     assert [path.name for path in tmp_path.iterdir()] == ["catalogue.json"]
 
 
-def test_half_of_a_character_is_refused_before_anything_is_written(
-    fjord_on_both: Booking, file: Callable[[Any], str]
-) -> None:
-    path = file({"experiences": [KAYAK | {"title": "Fjord \ud800kayak"}]})
-    refused = fjord_on_both("catalog", "import", *ORG, path, "-o", "json")
-    assert refused.refusal == (8, "validation_failed")
-    assert refused.error["details"][0]["field"] == "/experiences/0/title"
-
-
 def test_a_file_above_the_limit_is_refused(
     booking: Booking, file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

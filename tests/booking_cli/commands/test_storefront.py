@@ -50,17 +50,13 @@ def test_hold_check_out_and_pay(shop: Any) -> None:
     assert shop("pay", str(booking["booking_number"]), "--org", "fjord-tours").json == paid.json
 
 
-def test_a_checkout_keeps_a_reference_and_metadata(shop: Any) -> None:
+def test_a_checkout_keeps_reference_and_metadata_and_takes_a_gift_card(shop: Any) -> None:
     reference = ("--external-reference", "A-1", "--unique", "--metadata", "channel=acme")
-    booking = checkout(shop, *reference).json
+    booking = checkout(shop, *reference, "--gift-card", "gift-abcd-1234").json
     assert (booking["external_reference"], booking["metadata"]) == ("A-1", {"channel": "acme"})
+    assert (booking["status"], booking["payment"]["method"]) == ("confirmed", "gift_card")
     assert checkout(shop, *reference).code == 7
     assert checkout(shop, "--unique").code == 8
-
-
-def test_a_gift_card_that_pays_all_confirms_at_once(shop: Any) -> None:
-    booking = checkout(shop, "--gift-card", "gift-abcd-1234").json
-    assert (booking["status"], booking["payment"]["method"]) == ("confirmed", "gift_card")
 
 
 def test_a_released_hold_gives_its_seats_back(shop: Any) -> None:
@@ -89,8 +85,5 @@ def test_what_cannot_be_done_says_so_by_its_exit_code(shop: Any) -> None:
     for argv, code in REFUSED:
         result = shop(*argv)
         assert (argv, result.code, result.error["exit_code"], result.out) == (argv, code, code, "")
-
-
-def test_a_field_that_is_wrong_is_named(shop: Any) -> None:
     result = shop("checkout", *AT, "--guest", "adult=1", "--name", " ", "--email", "nowhere")
     assert [detail["field"] for detail in result.error["details"]] == ["customer.name", "customer.email"]
