@@ -338,9 +338,7 @@ def test_a_console_in_ascii_loses_no_key_and_no_letter_of_json(
     assert json.loads(out)["data"][0]["name"] == "Fjørd"
 
 
-def test_help_has_no_escape_codes_also_where_github_actions_runs_it(
-    new_process: Process, environment: Environment
-) -> None:
+def test_help_has_no_escape_codes_where_github_actions_runs_it(new_process: Process, environment: Environment) -> None:
     environment("GITHUB_ACTIONS", "true")
     out, err = new_process("keys", "create", "--help").communicate()
     assert "\x1b" not in out + err

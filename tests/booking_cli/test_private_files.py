@@ -69,9 +69,7 @@ def copy_database(new_database_url: Callable[[str], str], mode: int) -> None:
     Path("booking.db").chmod(mode)
 
 
-def test_a_demo_and_the_service_it_starts_leave_nothing_open(
-    home: Path, environment: Environment, start: Process
-) -> None:
+def test_a_demo_and_its_service_leave_nothing_open(home: Path, environment: Environment, start: Process) -> None:
     catalogue = home / "catalogue.json"
     catalogue.write_text(json.dumps(small("one", "EUR")))
     catalogue.chmod(0o600)

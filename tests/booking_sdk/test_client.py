@@ -51,9 +51,7 @@ def offline(kind: type[Any], **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
-def test_key_address_and_secrets_can_come_from_the_environment(
-    kind: type[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_key_address_and_secrets_come_from_the_environment(kind: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOOKING_API_KEY", KEY)
     monkeypatch.setenv("BOOKING_BASE_URL", "https://env.test/")
     monkeypatch.setenv("BOOKING_WEBHOOK_SECRET", "whsec_a, whsec_b")

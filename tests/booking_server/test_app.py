@@ -65,9 +65,7 @@ def test_a_wrong_secret_key_is_refused(sealed: str) -> None:
         create_app(Settings(database_url=sealed, secret_key=NEWER_SECRET))
 
 
-def test_a_wrong_secret_key_is_logged_where_a_warning_is_asked_for(
-    sealed: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_wrong_secret_key_is_logged_if_a_warning_is_asked_for(sealed: str, caplog: pytest.LogCaptureFixture) -> None:
     settings = Settings(database_url=sealed, secret_key=NEWER_SECRET, secret_key_check="warn")
     with caplog.at_level(logging.WARNING, "booking.serve"), TestClient(create_app(settings)) as client:
         assert client.get("/api/v1/openapi.json").status_code == 200

@@ -40,9 +40,7 @@ def test_a_plain_path_operation_is_served_and_documented(app: FastAPI, client: T
     assert "/status/{name}" in app.openapi()["paths"]
 
 
-def test_invalid_parameters_of_a_plain_operation_have_the_contracts_error_body(
-    app: FastAPI, client: TestClient
-) -> None:
+def test_invalid_parameters_of_a_plain_operation_have_the_contracts_error(app: FastAPI, client: TestClient) -> None:
     @app.get("/status")
     def status(times: int) -> int:
         return times
@@ -129,9 +127,7 @@ def test_an_unhandled_error_has_one_answer_with_the_request_id(app: FastAPI, cli
 
 
 @pytest.mark.parametrize("status", [400, 404])
-def test_an_http_exception_of_a_plain_operation_is_answered_unchanged(
-    app: FastAPI, client: TestClient, status: int
-) -> None:
+def test_an_http_exception_of_a_plain_operation_is_unchanged(app: FastAPI, client: TestClient, status: int) -> None:
     @app.get("/cups/{name}")
     def cup(name: str) -> None:
         raise HTTPException(status, f"There is no cup {name}.")

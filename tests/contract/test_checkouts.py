@@ -68,9 +68,7 @@ def test_a_checkout_is_a_pending_booking_with_a_payment(api: Api, ledger: Ledger
     assert api.world.examine() == []
 
 
-def test_a_repeated_request_is_answered_the_same_and_makes_no_second_intent(
-    api: Api, ledger: Ledger, departure: str
-) -> None:
+def test_a_repeated_request_gets_the_same_answer_and_no_second_intent(api: Api, ledger: Ledger, departure: str) -> None:
     body = checkout_body(departure)
     first = api.post("/checkouts", body, key="one-and-the-same")
     again = api.post("/checkouts", body, key="one-and-the-same")
@@ -144,9 +142,7 @@ def test_an_account_that_no_live_key_opens_is_none(ledger: Ledger, world: World)
     assert world.database.read(lambda tx: stripe_accounts.find(tx, keys, world.org)) is None
 
 
-def test_a_repeated_request_is_answered_also_when_the_account_was_removed(
-    api: Api, ledger: Ledger, departure: str
-) -> None:
+def test_a_repeated_request_is_answered_when_the_account_was_removed(api: Api, ledger: Ledger, departure: str) -> None:
     body, world = checkout_body(departure), api.world
     first = api.post("/checkouts", body, key="with-an-account").json()
     world.database.write(lambda tx: stripe_accounts.remove(tx, checkouts.actor_of(world)))

@@ -275,9 +275,7 @@ def test_cancelling_looks_at_header_path_and_body_in_this_order(
     ],
     ids=str,
 )
-def test_reading_looks_at_scope_path_and_query_in_this_order(
-    api: Api, scope: Scope, path: str, status: int, code: str
-) -> None:
+def test_reads_check_scope_path_and_query_in_order(api: Api, scope: Scope, path: str, status: int, code: str) -> None:
     refused(api.with_scopes(scope).call("GET", path), status, code)
 
 

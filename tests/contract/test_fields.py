@@ -243,9 +243,7 @@ MEDIA_TYPES_REFUSED: dict[str, tuple[str | None, ...]] = {
 
 
 @pytest.mark.parametrize("media_types", MEDIA_TYPES_REFUSED.values(), ids=MEDIA_TYPES_REFUSED)
-def test_a_body_that_is_not_said_to_be_json_is_refused(
-    api: Api, departure: str, media_types: tuple[str | None, ...]
-) -> None:
+def test_a_body_not_said_to_be_json_is_refused(api: Api, departure: str, media_types: tuple[str | None, ...]) -> None:
     with nothing_changes(api.world):
         for media_type in media_types:
             headers = {"Idempotency-Key": fresh_key()} | ({} if media_type is None else {"Content-Type": media_type})
@@ -383,9 +381,7 @@ WRONG: Mapping[str, tuple[object, ...]] = {
 
 
 @pytest.mark.parametrize(("field", "values"), WRONG.items(), ids=WRONG)
-def test_a_field_of_another_type_or_value_is_named(
-    api: Api, departure: str, field: str, values: tuple[object, ...]
-) -> None:
+def test_a_wrong_type_or_value_is_named(api: Api, departure: str, field: str, values: tuple[object, ...]) -> None:
     for value in values:
         answer = api.post("/bookings", with_field(departure, field, value))
         assert (value, invalid_field(answer)) == (value, field)

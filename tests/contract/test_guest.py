@@ -94,9 +94,7 @@ def test_an_address_with_other_capital_letters_is_not_a_new_one(api: Api, ops: O
     assert ops.outbox_kinds(first["id"]).count(CONFIRMATION) == 1
 
 
-def test_the_confirmation_goes_to_the_new_address_once_for_each_change(
-    api: Api, ops: Operations, departure: str
-) -> None:
+def test_the_confirmation_goes_to_the_new_address_once_per_change(api: Api, ops: Operations, departure: str) -> None:
     confirmed, quiet = (api.book(departure, send_confirmation_email=sent).json()["id"] for sent in (True, False))
     pending = ops.check_out(departure)["id"]
     for booking_id in (confirmed, quiet, pending):

@@ -227,9 +227,7 @@ def test_a_key_that_was_purged_is_new(api: Api, departure: str, shared_database_
     assert second.json()["id"] != first.json()["id"]
 
 
-def test_a_key_that_is_being_purged_is_replayed_until_it_is_gone(
-    api: Api, departure: str, shared_database_url: str
-) -> None:
+def test_a_key_being_purged_is_replayed_until_it_is_gone(api: Api, departure: str, shared_database_url: str) -> None:
     if is_sqlite(shared_database_url):
         pytest.skip("SQLite has one writer: a purge and a booking take turns")
     first = api.book(departure, key="being-purged")
@@ -287,9 +285,7 @@ def stalled(api: Api, url: str, departure: str, key: str) -> Iterator["Future[ht
         assert booking.result().status_code == 201
 
 
-def test_a_concurrent_request_is_refused_at_once_as_in_progress(
-    api: Api, departure: str, shared_database_url: str
-) -> None:
+def test_a_concurrent_request_is_refused_as_in_progress(api: Api, departure: str, shared_database_url: str) -> None:
     with stalled(api, shared_database_url, departure, "in-progress") as first:
         for count in (1, 2):  # another body is not looked at before the first has an answer to compare with
             refused = api.book(departure, count=count, key="in-progress")
@@ -301,9 +297,7 @@ def test_a_concurrent_request_is_refused_at_once_as_in_progress(
     assert len(api.world.rows(tables.bookings)) == 1
 
 
-def test_an_invalid_request_is_refused_although_its_key_is_in_use(
-    api: Api, departure: str, shared_database_url: str
-) -> None:
+def test_an_invalid_request_is_refused_with_a_key_in_use(api: Api, departure: str, shared_database_url: str) -> None:
     with stalled(api, shared_database_url, departure, "in-progress"):
         assert error_of(api.book(departure, count=0, key="in-progress")) == (400, "validation_failed")
 

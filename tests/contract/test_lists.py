@@ -75,9 +75,7 @@ def test_the_newest_25_come_first_unless_said_otherwise(api: Api, shared_databas
 
 
 @each_list
-def test_a_page_with_the_last_row_says_that_nothing_follows(
-    api: Api, shared_database_url: str, listing: Listing
-) -> None:
+def test_a_page_with_the_last_row_says_nothing_follows(api: Api, shared_database_url: str, listing: Listing) -> None:
     listing.filled(api.world, shared_database_url, range(NOON, NOON + 6))
     for limit in (6, 7, 100):
         page = api.get(listing.path, limit=limit).json()
@@ -116,9 +114,7 @@ def test_a_cursor_whose_row_is_deleted_continues_after_it(
 
 @pytest.mark.one_database
 @each_list
-def test_a_cursor_is_valid_only_for_its_list(
-    api: Api, shared_database_url: str, listing: Listing, other_api: Api
-) -> None:
+def test_a_cursor_works_only_for_its_list(api: Api, shared_database_url: str, listing: Listing, other_api: Api) -> None:
     listing.filled(api.world, shared_database_url, [NOON] * 3)
     cursor = api.get(listing.path, limit=1).json()["next_cursor"]
     assert api.get(listing.path, starting_after=cursor, order="desc").status_code == 200

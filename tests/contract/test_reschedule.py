@@ -244,9 +244,7 @@ def test_a_replay_and_an_event_keep_the_terms_of_their_instant(api: Api) -> None
     ("hours", "until"),
     [(36, "2026-11-22T01:00:00+01:00"), (0, "2026-11-23T13:00:00+01:00"), (None, None)],
 )
-def test_every_response_and_event_says_until_when_the_guest_cancels(
-    api: Api, hours: int | None, until: str | None
-) -> None:
+def test_each_response_and_event_says_until_when_guests_cancel(api: Api, hours: int | None, until: str | None) -> None:
     api.world.change(tables.organizations, api.world.org, guest_cancel_until_hours=hours)
     departure = api.world.departure(api.world.experience(), starts_at=START)
     booking_id = api.book(departure).json()["id"]

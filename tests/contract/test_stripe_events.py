@@ -123,9 +123,7 @@ def replaced(node: Any, path: tuple[Any, ...], value: Any) -> Any:
 @pytest.mark.exhaustive(but="postgresql-succeeded")
 @pytest.mark.parametrize("is_paid", [False, True])
 @pytest.mark.parametrize("name", ["succeeded", "failed", "refunded", "disputed"])
-def test_no_signed_event_is_an_error_of_the_service(
-    api: Api, ledger: Ledger, departure: str, name: str, is_paid: bool
-) -> None:
+def test_no_signed_event_is_a_server_error(api: Api, ledger: Ledger, departure: str, name: str, is_paid: bool) -> None:
     shop = Shop(api, ledger, departure, is_paid=is_paid)
     template = shop.event(name)
     places = list(paths(template))

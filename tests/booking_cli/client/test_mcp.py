@@ -174,9 +174,7 @@ def test_a_repeated_call_books_nothing_more(agent: Agent, api: FakeBookingAPI, d
     assert len(agent.questions) == 1
 
 
-def test_a_hold_is_one_booking_however_its_id_is_written(
-    agent: Agent, api: FakeBookingAPI, departure: Departure
-) -> None:
+def test_a_hold_books_once_however_its_id_is_written(agent: Agent, api: FakeBookingAPI, departure: Departure) -> None:
     hold_id = agent.hold(departure)
     assert agent.book(hold_id)["id"] == agent.book(hold_id.upper())["id"]
     assert len(api.bookings) == 1
@@ -613,9 +611,7 @@ def test_a_key_that_is_not_accepted_ends_the_command(booking: Booking, environme
     assert booking("mcp", "-o", "json").refusal == (ExitCode.AUTH, "api_key_invalid")
 
 
-def test_a_key_without_a_scope_of_a_tool_ends_the_command(
-    shop: World, booking: Booking, environment: Environment
-) -> None:
+def test_a_key_without_a_tools_scope_ends_the_command(shop: World, booking: Booking, environment: Environment) -> None:
     environment("BOOKING_API_KEY", shop.key(Scope.WEBHOOKS_MANAGE))
     assert booking("mcp", "-o", "json").refusal == (ExitCode.FORBIDDEN, "insufficient_scope")
 

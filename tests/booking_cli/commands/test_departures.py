@@ -52,9 +52,7 @@ def test_a_day_is_listed_with_its_seats_and_bookings(staff: Booking, ops: Operat
     assert staff("departures", "list", "--org", "fjord-tours", *reversed_days).code == ExitCode.INVALID
 
 
-def test_a_departure_that_two_organizations_have_is_asked_for_by_both(
-    staff: Booking, world: World, departure: str
-) -> None:
+def test_a_departure_of_two_organizations_is_asked_for_by_both(staff: Booking, world: World, departure: str) -> None:
     other = make_world(world.database, world.clock, slug="other-tours")
     other.departure(other.experience(), id=departure)
     for argv in (("show",), ("manifest",), ("close",), ("reopen",), ("cancel", "--yes")):

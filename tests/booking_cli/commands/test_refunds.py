@@ -128,9 +128,7 @@ def test_what_was_recorded_and_what_is_left_are_written_in_every_mode(
     assert (written.json["recorded"], written.json["left"], written.err) == (nok(1000), nok(88000), "")
 
 
-def test_a_refund_by_hand_reports_the_rest_of_its_whole(
-    stored_on_both: Booking, ops: Operations, departure: str
-) -> None:
+def test_a_refund_by_hand_reports_what_is_left(stored_on_both: Booking, ops: Operations, departure: str) -> None:
     def last_line(*argv: str) -> str:
         return stored_on_both("refunds", *argv, "--note", "Cash", "-q").err.splitlines()[-1]
 

@@ -87,9 +87,7 @@ def test_the_page_is_one_file_without_scripts_and_other_files(
     assert "50 %" in page
 
 
-def test_the_page_replaces_a_file_after_a_question(
-    fjord_on_both: Booking, terminal: OnTerminal, tmp_path: Path
-) -> None:
+def test_the_page_replaces_a_file_when_confirmed(fjord_on_both: Booking, terminal: OnTerminal, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     write = ("report", *ORG, "--html", str(file))
     file.write_text("precious")

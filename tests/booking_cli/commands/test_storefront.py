@@ -50,7 +50,7 @@ def test_hold_check_out_and_pay(shop: Any) -> None:
     assert shop("pay", str(booking["booking_number"]), "--org", "fjord-tours").json == paid.json
 
 
-def test_a_checkout_keeps_reference_and_metadata_and_takes_a_gift_card(shop: Any) -> None:
+def test_a_checkout_takes_a_reference_metadata_and_a_gift_card(shop: Any) -> None:
     reference = ("--external-reference", "A-1", "--unique", "--metadata", "channel=acme")
     booking = checkout(shop, *reference, "--gift-card", "gift-abcd-1234").json
     assert (booking["external_reference"], booking["metadata"]) == ("A-1", {"channel": "acme"})

@@ -61,9 +61,7 @@ def test_a_secret_goes_into_a_new_file_that_only_its_owner_reads(
 
 
 @pytest.mark.parametrize("name", ["keys create", "webhooks create", "gift-cards issue"])
-def test_a_secret_file_is_taken_away_when_nothing_was_made(
-    booking: Booking, shop: World, tmp_path: Path, name: str
-) -> None:
+def test_a_secret_file_is_removed_if_nothing_was_made(booking: Booking, shop: World, tmp_path: Path, name: str) -> None:
     wrong = {"keys create": "--scope=no", "webhooks create": "--url=nonsense", "gift-cards issue": "--currency=XXX"}
     assert booking(*Making(booking, shop).commands[name], wrong[name], "--secret-file", "kept").code == 8
     assert not (tmp_path / "kept").exists()

@@ -160,9 +160,7 @@ def paid(ops: Operations, *, starts_in: int = 2 * DAY) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("code", ["admin", "agent"])
-def test_a_cancellation_by_staff_or_an_agent_reports_the_money(
-    stored_on_both: Booking, ops: Operations, code: str
-) -> None:
+def test_a_cancellation_by_staff_or_agent_reports_money(stored_on_both: Booking, ops: Operations, code: str) -> None:
     booked = paid(ops)
     result = stored_on_both("bookings", "cancel", booked["id"], "--reason-code", code, "--reason", "Storm", "--yes")
     assert result.code == 0, result.err

@@ -320,9 +320,7 @@ def test_a_slow_name_uses_one_thread_and_delays_no_other(lookups: Lookups, monke
     assert lookups.look_ups.count("slow.example") == 1
 
 
-def test_a_name_is_looked_up_again_after_a_thread_could_not_start(
-    lookups: Lookups, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_is_looked_up_again_when_no_thread_started(lookups: Lookups, monkeypatch: pytest.MonkeyPatch) -> None:
     resolver = SystemResolver()
 
     def fail(_: threading.Thread) -> None:

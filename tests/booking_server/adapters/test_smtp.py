@@ -193,9 +193,7 @@ def test_a_batch_that_hangs_delays_no_other_batch(server: MailServer) -> None:
     assert [(result.claimed.id[-1], result.outcome) for result in results] == [("2", MailOutcome.SENT)]
 
 
-def test_a_mail_that_could_not_be_started_in_time_is_untried(
-    server: MailServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mail_that_did_not_start_in_time_is_untried(server: MailServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smtp, "BATCH_S", 0.0)
     assert outcome(server) == (MailOutcome.UNTRIED, None)
     assert server.connections == 0

@@ -50,9 +50,7 @@ def test_the_same_refund_twice_is_made_once(ledger: Ledger, gateway: StripeGatew
 
 
 @pytest.mark.parametrize("fault", Fault)
-def test_a_fault_is_unknown_and_the_next_attempt_makes_one_refund(
-    ledger: Ledger, gateway: StripeGateway, fault: Fault
-) -> None:
+def test_a_fault_is_unknown_and_the_next_try_refunds_once(ledger: Ledger, gateway: StripeGateway, fault: Fault) -> None:
     ledger.next_faults.append(fault)
     # Only who never answers is given up soon: a busy machine may take its time to say what went wrong.
     impatient = StripeGateway(KEY, ledger.base_url, read_s=SOON_S)
@@ -168,9 +166,7 @@ def test_an_invalid_stripe_key_is_no_refusal(ledger: Ledger) -> None:
         ("charge_already_refunded", RefundOutcome.UNCLEAR),
     ],
 )
-def test_an_error_has_its_code_as_reason(
-    ledger: Ledger, gateway: StripeGateway, code: str, outcome: RefundOutcome
-) -> None:
+def test_an_error_code_is_the_reason(ledger: Ledger, gateway: StripeGateway, code: str, outcome: RefundOutcome) -> None:
     ledger.refusals["pi_1"] = code
     assert result_of(gateway.refund(CLAIMED)) == (outcome, None, code)
 
@@ -228,9 +224,7 @@ def test_a_failed_search_is_unknown(ledger: Ledger, gateway: StripeGateway) -> N
 AGAIN = replace(CLAIMED, reopened_count=1)
 
 
-def test_a_refusal_stored_for_the_old_key_does_not_apply_after_reopening(
-    ledger: Ledger, gateway: StripeGateway
-) -> None:
+def test_a_refusal_stored_for_an_old_key_does_not_apply_after_reopening(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.refusals["pi_1"] = "balance_insufficient"
     assert gateway.refund(CLAIMED).outcome is RefundOutcome.REFUSED
     del ledger.refusals["pi_1"]
@@ -240,9 +234,7 @@ def test_a_refusal_stored_for_the_old_key_does_not_apply_after_reopening(
     assert refund["metadata"] == {"refund_id": REFUND, "booking_id": BOOKING, "reopened": "1"}
 
 
-def test_a_refund_that_was_made_before_reopening_is_found_and_not_repeated(
-    ledger: Ledger, gateway: StripeGateway
-) -> None:
+def test_a_refund_made_before_reopening_is_found_and_not_repeated(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.charge("pi_1", 1_000)
     gateway.refund(CLAIMED)
     assert result_of(gateway.refund(AGAIN)) == (RefundOutcome.REFUNDED, "re_000001", None)

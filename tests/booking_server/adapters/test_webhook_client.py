@@ -386,9 +386,7 @@ def test_a_closed_port_differs_from_a_silent_one(deliver: Deliver, names: Any) -
         *((rest, False) for rest in (b" ", b"x", b"\r\nx", b"\0", b"HTTP/1.1 200 OK\r\n\r\n")),
     ],
 )
-def test_bytes_after_a_response_decide_whether_its_connection_is_reused(
-    rest: bytes, can_reuse_connection: bool
-) -> None:
+def test_bytes_after_a_response_decide_if_its_connection_is_reused(rest: bytes, can_reuse_connection: bool) -> None:
     head_and_body = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
     for pieces in (
         [head_and_body + rest],
@@ -498,9 +496,7 @@ def test_a_receiver_without_tls_is_a_tls_error(deliver: Deliver, receive: Receiv
         assert outcome(sent) == (None, AttemptError.TLS_FAILED)
 
 
-def test_a_receiver_may_refuse_the_client_after_the_handshake(
-    deliver: Deliver, receive: Receive, authority: Any
-) -> None:
+def test_a_receiver_may_refuse_a_client_after_the_handshake(deliver: Deliver, receive: Receive, authority: Any) -> None:
     """TLS 1.3 does so for a client without a certificate."""
     tls = authority.server("127.0.0.1")
     tls.verify_mode = ssl.CERT_REQUIRED
@@ -607,9 +603,7 @@ def test_the_body_of_a_failed_attempt_is_read_until_the_deadline(
     assert (sent.excerpt, sent.error) == ("no seat left", AttemptError.HTTP_STATUS)
 
 
-def test_a_complete_response_returns_at_once(
-    deliver: Deliver, receive: Receive, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_complete_response_ends_at_once(deliver: Deliver, receive: Receive, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "BODY_S", 3600.0)
     for answered in (OK, b"HTTP/1.1 204 No\r\n\r\n", b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"):
         receiver = receive(after_head(answered, lambda call: call.wait_until_left()))
@@ -693,9 +687,7 @@ def test_unsolicited_bytes_never_answer_the_next_request(
     with_sender(act)
 
 
-def test_a_connection_is_used_only_for_an_address_that_was_just_checked(
-    deliver: Deliver, receive: Receive, names: Any
-) -> None:
+def test_a_connection_is_used_only_for_an_address_just_checked(deliver: Deliver, receive: Receive, names: Any) -> None:
     answers = iter([["127.0.0.1"], ["127.0.0.1"], ["127.0.0.3"], ["10.0.0.1"], []])
     receiver = receive()
     moving = names(hooks_example=lambda: next(answers))
@@ -711,9 +703,7 @@ def test_a_connection_is_used_only_for_an_address_that_was_just_checked(
     assert (receiver.connections, len(receiver.requests)) == (1, 2)
 
 
-def test_a_connection_is_never_shared_between_hosts(
-    deliver: Deliver, receive: Receive, authority: Any, names: Any
-) -> None:
+def test_no_connection_is_shared_between_hosts(deliver: Deliver, receive: Receive, authority: Any, names: Any) -> None:
     """The certificate was verified for one name only."""
     receiver = receive(tls=authority.server("a.example", "b.example"))
     both = names(a_example=["127.0.0.1"], b_example=["127.0.0.1"])
@@ -883,9 +873,7 @@ def test_an_old_connection_is_not_reused(deliver: Deliver, receive: Receive, mon
     assert receiver.connections == 3
 
 
-def test_the_number_of_idle_connections_is_limited(
-    with_sender: Any, receive: Receive, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_connections_are_limited(with_sender: Any, receive: Receive, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "IDLE_CONNECTIONS_MAX", 3)
     receiver = receive()
 

@@ -58,9 +58,7 @@ def worlds(settings: Settings) -> Iterator[dict[str, World]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_booking_and_its_link_are_in_the_cell_of_the_key(
-    name: str, client: TestClient, worlds: dict[str, World]
-) -> None:
+def test_a_booking_and_its_link_are_in_the_keys_cell(name: str, client: TestClient, worlds: dict[str, World]) -> None:
     world = worlds[name]
     api = Api(client, world)
     departure = world.departure(world.experience())
@@ -73,9 +71,7 @@ def test_a_booking_and_its_link_are_in_the_cell_of_the_key(
     assert len(api.get("/events").json()["data"]) == 3
 
 
-def test_a_cell_that_is_away_answers_503_for_its_organizations_only(
-    client: TestClient, worlds: dict[str, World]
-) -> None:
+def test_a_cell_away_answers_503_for_its_organizations_only(client: TestClient, worlds: dict[str, World]) -> None:
     lost = Api(client, worlds["c2"], tokens.new_api_key(AWAY))
     refused = lost.get("/me")
     assert error_of(refused) == (503, "service_unavailable")

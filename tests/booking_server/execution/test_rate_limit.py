@@ -93,9 +93,7 @@ def test_a_bucket_fills_with_time(
         assert outcomes(limiter, requests) == [True] * passes + [False] * (requests - passes)
 
 
-def test_memory_stays_bounded_whoever_calls(
-    limiter: MemoryLimiter, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_is_bounded_whoever_calls(limiter: MemoryLimiter, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_limit, "_BUCKETS_MAX", 100)
     limiter.peek("key:never", TEN)
     assert limiter._buckets == {}

@@ -203,9 +203,7 @@ def test_only_departures_that_take_the_booking_are_offered(guest: Guest) -> None
         ({"prices": json.dumps({"adult": 99000})}, "has another price"),
     ],
 )
-def test_a_refusal_is_shown_with_its_reason_and_changes_nothing(
-    guest: Guest, change: dict[str, Any], text: str
-) -> None:
+def test_a_refusal_is_shown_with_a_reason_and_changes_nothing(guest: Guest, change: dict[str, Any], text: str) -> None:
     other, before = other_departure(guest), guest.row
     guest.api.world.change(tables.departures, other, **change)
     response = move(guest, other)

@@ -66,9 +66,7 @@ def test_every_part_is_shown_by_itself(database: Database) -> None:
         assert readiness(health) == {"status": "ok", "parts": {part: {"status": "ok"} for part in parts}}
 
 
-def test_a_minute_without_heartbeat_degrades_the_worker_and_not_the_process(
-    database: Database, clock: FixedClock
-) -> None:
+def test_a_minute_without_heartbeat_degrades_the_worker_not_the_process(database: Database, clock: FixedClock) -> None:
     with closing(Health(database)) as health:
         assert readiness(health)["parts"]["worker"] == {"status": "degraded", "message": "no worker runs"}
     beat(database, new_id())
@@ -106,9 +104,7 @@ def test_a_database_that_is_away_fails_alone(database: Database, monkeypatch: py
     }
 
 
-def test_a_schema_of_an_older_release_is_reported(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_schema_is_reported(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     newer_release(tmp_path, monkeypatch)(COLUMN)
     with closing(Health(database)) as health:
         parts = readiness(health)["parts"]
@@ -259,9 +255,7 @@ def test_sigterm_is_announced_before_the_server_stops(delay_s: float, ended_at_o
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
-def test_from_sigterm_on_a_process_is_unready_while_it_takes_connections(
-    fresh_database_url: str, tmp_path: Any
-) -> None:
+def test_from_sigterm_a_process_is_unready_while_it_takes_connections(fresh_database_url: str, tmp_path: Any) -> None:
     with new_world(fresh_database_url):
         pass
     service = Service(fresh_database_url, tmp_path / "log", BOOKING_SHUTDOWN_DELAY="600").start()

@@ -337,9 +337,7 @@ PATHS: list[tuple[str, str, JsonObject | None]] = [
 
 @pytest.mark.one_database
 @pytest.mark.parametrize(("method", "path", "body"), PATHS)
-def test_a_uuid_that_nothing_has_comes_back_with_its_code(
-    octo: Octo, method: str, path: str, body: JsonObject | None
-) -> None:
+def test_an_unknown_uuid_comes_back_with_its_code(octo: Octo, method: str, path: str, body: JsonObject | None) -> None:
     with nothing_changes(octo.world):
         for uuid in (UNKNOWN, "invalid", "a" * 300):
             answer = octo.call(method, path.format(uuid=uuid), **({} if body is None else {"json": body}))

@@ -132,9 +132,7 @@ def _depart(api: Api, experience: str, start: str) -> None:
         ((None, "FAMILY"), ["ADULT", "FAMILY"]),
     ],
 )
-def test_a_unit_has_the_type_of_its_tier_or_its_place(
-    api: Api, kinds: tuple[str | None, ...], types: list[str]
-) -> None:
+def test_a_unit_has_the_type_of_its_tier_or_place(api: Api, kinds: tuple[str | None, ...], types: list[str]) -> None:
     tiers = [
         tier | ({"octo_unit_type": kind} if kind else {}) for tier, kind in zip((ADULT, FAMILY), kinds, strict=True)
     ]
@@ -276,9 +274,7 @@ def test_a_day_of_the_calendar_has_the_best_of_its_departures(api: Api, product:
     ]
 
 
-def test_thousands_of_availabilities_take_as_many_statements_as_one(
-    api: Api, product: str, statements: list[str]
-) -> None:
+def test_thousands_of_availabilities_take_the_statements_of_one(api: Api, product: str, statements: list[str]) -> None:
     counts: list[int] = []
     for departures in (1, 20):
         for position in range(departures):
@@ -307,9 +303,7 @@ WRONG: dict[str, list[JsonObject]] = {
 
 @pytest.mark.parametrize("path", ["/availability", "/availability/calendar"])
 @pytest.mark.parametrize(("over", "code"), [(over, code) for code, rows in WRONG.items() for over in rows])
-def test_a_wrong_field_has_the_code_of_the_standard(
-    api: Api, product: str, path: str, over: JsonObject, code: str
-) -> None:
+def test_a_wrong_field_has_the_standards_code(api: Api, product: str, path: str, over: JsonObject, code: str) -> None:
     answer = call(api, "POST", path, json=of(product, **over))
     if code:
         assert refused(answer) == (400, code)
@@ -375,9 +369,7 @@ def test_every_operation_is_in_the_table_of_scopes(api: Api) -> None:
         ("PUT", "/bookings", 405),
     ],
 )
-def test_another_path_or_method_is_refused_in_the_standards_shape(
-    api: Api, method: str, path: str, status: int
-) -> None:
+def test_another_path_or_method_is_refused_in_the_standard_shape(api: Api, method: str, path: str, status: int) -> None:
     answer = call(api, method, path, "octo/pricing", headers={"Accept": "text/html"})
     assert refused(answer) == (status, "BAD_REQUEST")
     assert answer.headers["octo-capabilities"] == "octo/pricing"
@@ -392,9 +384,7 @@ def test_another_path_or_method_is_refused_in_the_standards_shape(
     ],
 )
 @pytest.mark.parametrize("path", ["/availability", "/bookings"])
-def test_a_body_that_cannot_be_read_is_a_bad_request(
-    api: Api, path: str, content: bytes, kind: str, status: int
-) -> None:
+def test_an_unreadable_body_is_a_bad_request(api: Api, path: str, content: bytes, kind: str, status: int) -> None:
     answer = call(api, "POST", path, content=content, headers={"Content-Type": kind})
     assert refused(answer) == (status, "BAD_REQUEST")
 

@@ -139,9 +139,7 @@ def test_an_operation_takes_a_fixed_number_of_statements(octo: Octo, statements:
 
 
 @each_operation
-def test_an_operation_runs_in_the_turn_of_its_organization(
-    octo: Octo, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_an_operation_runs_in_its_organizations_turn(octo: Octo, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     call, service, lanes = OPERATIONS[name].call(octo), octo.api.client.app.state.service, []  # type: ignore[attr-defined]
     read, write = service.reads.read_for, service.write
 

@@ -138,9 +138,7 @@ def test_deliveries_claimed_before_a_stop_are_sent_and_recorded(
     assert len(receiver.requests) == 1
 
 
-def test_attempts_made_while_the_database_was_away_are_not_repeated(
-    alone: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_attempts_while_the_database_was_away_are_not_repeated(alone: World, monkeypatch: pytest.MonkeyPatch) -> None:
     hooks, receiver, record = Hooks(alone), FakeSender(url=url_of(alone)), webhooks.record
     hooks.endpoint(url=receiver.url)
     hooks.publish()

@@ -202,9 +202,7 @@ ANSWERS: dict[str, tuple[Answer, str, str]] = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_a_receiver_that_does_not_accept_exits_1(
-    booking: Booking, receivers: Receivers, secret: str, name: str
-) -> None:
+def test_a_receiver_that_refuses_exits_1(booking: Booking, receivers: Receivers, secret: str, name: str) -> None:
     """A redirect that was followed would be a connection that fails."""
     answer, error, hint = ANSWERS[name]
     receiver = receivers.open(lambda _: answer)

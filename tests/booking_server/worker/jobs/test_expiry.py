@@ -128,9 +128,7 @@ def test_a_pending_booking_delays_no_other_departure(ops: Operations, waiting: U
     assert world.row(tables.departures, waiting.departure)["status"] == "open"
 
 
-def test_a_departure_that_ran_while_a_booking_was_pending_is_not_cancelled(
-    ops: Operations, waiting: UnderMinimum
-) -> None:
+def test_a_departure_that_ran_with_a_booking_pending_is_not_cancelled(ops: Operations, waiting: UnderMinimum) -> None:
     world = ops.world
     for booking_id in waiting.pending:
         world.change(tables.bookings, booking_id, expires_at=world.clock() + 5 * HOUR)
@@ -194,9 +192,7 @@ def test_staff_is_warned_once_a_week_before_a_key_expires(ops: Operations) -> No
     assert warned(world) == [], "also once the job of retention has deleted the outbox row"
 
 
-def test_no_warning_for_keys_that_are_expired_revoked_or_permanent(
-    ops: Operations, new_world: Callable[..., World]
-) -> None:
+def test_no_warning_for_expired_revoked_or_permanent_keys(ops: Operations, new_world: Callable[..., World]) -> None:
     world, without_mail = ops.world, new_world(notify_staff=False)
     soon = world.clock() + DAY
     world.key()

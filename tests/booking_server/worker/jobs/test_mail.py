@@ -175,9 +175,7 @@ def test_parked_mails_are_sent_when_there_is_a_mail_server(mails: Mails, tmp_pat
     assert {row["status"] for row in mails.world.rows(tables.mails)} == {"sent"}
 
 
-def test_the_new_process_sends_a_mail_parked_by_an_old_process(
-    mails: Mails, tmp_path: Path, server: MailServer
-) -> None:
+def test_a_new_process_sends_a_mail_parked_by_an_old_process(mails: Mails, tmp_path: Path, server: MailServer) -> None:
     """The new process has a mail server and runs already; the old one has none, and claims a last mail."""
     old, new = make_job(mails.world, mail_dir=str(tmp_path / "mail")), make_job(mails.world, smtp_url=server.url)
     asyncio.run(new.run_once())

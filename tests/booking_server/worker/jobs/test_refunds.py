@@ -142,9 +142,7 @@ def test_a_slow_refund_delays_no_other(till: Till) -> None:
     assert statuses(till) == {"succeeded": 2 * REFUNDS_IN_FLIGHT_MAX + 1}
 
 
-def test_a_bug_in_one_refund_leaves_its_lease_and_all_other_results(
-    till: Till, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_bug_in_a_refund_leaves_its_lease_and_all_other_results(till: Till, caplog: pytest.LogCaptureFixture) -> None:
     wrong, others = till.with_refund(), [till.with_refund() for _ in range(3)]
     has_failed = threading.Event()
 
