@@ -9,7 +9,6 @@ import pytest
 from support.api.api import booking_body
 from support.databases.databases import drop_check
 from support.serving.servers import Answer, Line, Service, at_once, new_world, posting, served_in_process
-from support.world.world import World
 
 from booking_core.base.clock import to_datetime
 from booking_core.catalogue import departures
@@ -78,19 +77,6 @@ def seats_sold(purchases: Sequence[Purchase]) -> int:
     return sum(purchase.party for purchase in purchases if purchase.answer.status == 201)
 
 
-def test_of_200_buyers_exactly_as_many_succeed_as_there_are_seats(service: Service) -> None:
-    seats = 7
-    with new_world(service.url) as world:
-        departure = world.departure(world.experience(), seats=seats)
-        purchases = buy(service.ports, world.key(), departure, [1] * BUYERS)
-        check(purchases, seats)
-        assert seats_sold(purchases) == seats
-        refusals = [purchase.answer for purchase in purchases if purchase.answer.status == 409]
-        assert {answer.json()["seats_available"] for answer in refusals} == {0}
-        assert world.row(tables.departures, departure)["seats_taken"] == seats
-        assert world.examine() == []
-
-
 def test_parties_of_one_to_six_are_refused_only_what_no_longer_fits(service: Service) -> None:
     with new_world(service.url) as world:
         departure = world.departure(world.experience(), seats=100)
@@ -120,20 +106,6 @@ def test_the_seats_of_a_cancellation_are_sold_once_more(service: Service) -> Non
 
 def number_of(answers: Sequence[Answer], status: int) -> int:
     return sum(answer.status == status for answer in answers)
-
-
-def test_fifty_first_bookings_with_one_new_address_bring_one_customer(service: Service) -> None:
-    with new_world(service.url) as world:
-        departure = world.departure(world.experience(), seats=50)
-        body = booking_body(departure, customer={"name": "Ada Lovelace", "email": "ada@example.com"})
-        asks = [posting("/bookings", body, f"first-{number:04}") for number in range(50)]
-        answers = at_once(service.ports, world.key(), asks)
-        assert number_of(answers, 201) == 50
-        assert sorted(answer.json()["booking_number"] for answer in answers) == list(range(1, 51))
-        assert len(world.rows(tables.customers)) == 1
-        types = [event["type"] for event in world.rows(tables.events)]
-        assert (types.count("customer.created"), types.count("booking.created")) == (1, 50)
-        assert world.examine() == []
 
 
 def test_availability_is_never_out_of_bounds_in_a_rush(service: Service) -> None:
@@ -181,43 +153,20 @@ def test_only_its_hold_books_a_held_seat_and_anybody_a_released(service: Service
 # The check can fail ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.harmful
+def test_without_both_guards_seats_are_oversold_and_the_check_fails(
+    fresh_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The service believes that there are always seats, and that no request has waited, however slow the machine is."""
     monkeypatch.setattr(departures, "seats_available", lambda total, sold, on_hold: 1_000_000)
     monkeypatch.setattr(execution, "Creations", partial(Creations, clock=lambda: 0.0))
     monkeypatch.setattr(app, "Admission", partial(Admission, clock=lambda: 0.0))
-
-
-def key_in_use(world: World, port: int) -> str:
-    """Return a key that the service has looked up already: the buyers do not wait for that."""
-    key = world.key()
-    (me,) = at_once([port], key, [partial(Line.get, path="/me")])
-    assert me.status == 200
-    return key
-
-
-@pytest.mark.usefixtures("unguarded")
-def test_without_its_guard_the_table_still_refuses_but_the_check_fails(fresh_database_url: str) -> None:
-    with new_world(fresh_database_url) as world:
-        departure = world.departure(world.experience(), seats=7)
-        with served_in_process(fresh_database_url) as port:
-            purchases = buy([port], key_in_use(world, port), departure, [1] * 50)
-        assert {purchase.answer.status for purchase in purchases} == {201, 500}
-        with pytest.raises(AssertionError):
-            check(purchases, 7)
-        assert seats_sold(purchases) == 7
-        assert world.examine() == []
-
-
-@pytest.mark.harmful
-@pytest.mark.usefixtures("unguarded")
-def test_without_both_guards_seats_are_oversold_and_the_check_fails(fresh_database_url: str) -> None:
     drop_check(fresh_database_url, "departures", "ck_departures_seats_taken")
     with new_world(fresh_database_url) as world:
-        departure = world.departure(world.experience(), seats=7)
+        departure, key = world.departure(world.experience(), seats=7), world.key()
         with served_in_process(fresh_database_url) as port:
-            purchases = buy([port], key_in_use(world, port), departure, [1] * 50)
+            at_once([port], key, [partial(Line.get, path="/me")])  # the buyers do not wait for the look-up of the key
+            purchases = buy([port], key, departure, [1] * 50)
         assert seats_sold(purchases) == 50
         with pytest.raises(AssertionError):
             check(purchases, 7)
