@@ -94,7 +94,6 @@ def each_was_refunded_once(shop: Shop, booking_ids: list[str]) -> None:
     assert set(shop.ledger.keys()) == {f"refund-{row['id']}" for row in refunds.values()}
     published = Counter((row["resource_id"], row["type"]) for row in shop.world.rows(tables.events))
     assert all(published[booking_id, "booking.cancelled"] == 1 for booking_id in booking_ids)
-    assert shop.world.examine() == []
 
 
 @pytest.mark.exhaustive
@@ -104,8 +103,7 @@ def test_each_cancellation_is_refunded_once_though_the_worker_dies_again_and_aga
         booking_ids = list(pool.map(shop.sell, range(REFUNDS)))
         orders = booking_ids * DUPLICATES
         random.Random(1).shuffle(orders)
-        url = shop.world.database.url.render_as_string(hide_password=False)
-        with refunder(url, tmp_path, shop.ledger) as worker:
+        with refunder(shop.world.url, tmp_path, shop.ledger) as worker:
             worker.start()
             cancels = [
                 pool.submit(with_retries, shop.cancel, booking_id, CancelReason.CUSTOMER) for booking_id in orders
@@ -129,9 +127,8 @@ def test_each_cancellation_is_refunded_once_though_the_worker_dies_again_and_aga
 @pytest.mark.exhaustive(but="sqlite")
 def test_the_worker_command_refunds_through_stripe(shop: Shop, tmp_path: Path) -> None:
     booking_ids = [shop.sell(number) for number in range(3)]
-    url = shop.world.database.url.render_as_string(hide_password=False)
     environment = {"BOOKING_STRIPE_API_KEY": KEY, "BOOKING_STRIPE_BASE_URL": shop.ledger.base_url}
-    with workers(url, tmp_path, **environment) as (worker,):
+    with workers(shop.world.url, tmp_path, **environment) as (worker,):
         worker.start().wait_until_it_runs()
         for booking_id in booking_ids:
             with_retries(shop.cancel, booking_id)

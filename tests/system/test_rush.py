@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import pytest
 from support.api.api import booking_body
-from support.databases.databases import drop_check
+from support.databases.databases import unbind
 from support.serving.servers import Answer, Line, Service, at_once, new_world, posting, served_in_process
 
 from booking_core.base.clock import to_datetime
@@ -85,7 +85,6 @@ def test_parties_of_one_to_six_are_refused_only_what_no_longer_fits(service: Ser
         smallest_refused = min(purchase.party for purchase in purchases if purchase.answer.status == 409)
         assert 100 - seats_sold(purchases) < smallest_refused
         assert world.row(tables.departures, departure)["seats_taken"] == seats_sold(purchases)
-        assert world.examine() == []
 
 
 def test_the_seats_of_a_cancellation_are_sold_once_more(service: Service) -> None:
@@ -101,7 +100,6 @@ def test_the_seats_of_a_cancellation_are_sold_once_more(service: Service) -> Non
         assert {answer.status for answer in answers} <= {201, 409}
         assert number_of(answers, 201) <= 5
         assert world.row(tables.departures, departure)["seats_taken"] == number_of(answers, 201)
-        assert world.examine() == []
 
 
 def number_of(answers: Sequence[Answer], status: int) -> int:
@@ -147,7 +145,6 @@ def test_only_its_hold_books_a_held_seat_and_anybody_a_released(service: Service
         assert {response.status for response in others} <= {201, 409}
         assert 10 <= number_of(others, 201) <= 20
         assert world.row(tables.departures, departure)["seats_taken"] == 10 + number_of(others, 201)
-        assert world.examine() == []
 
 
 # The check can fail ----------------------------------------------------------------------------------------------
@@ -161,7 +158,7 @@ def test_without_both_guards_seats_are_oversold_and_the_check_fails(
     monkeypatch.setattr(departures, "seats_available", lambda total, sold, on_hold: 1_000_000)
     monkeypatch.setattr(execution, "Creations", partial(Creations, clock=lambda: 0.0))
     monkeypatch.setattr(app, "Admission", partial(Admission, clock=lambda: 0.0))
-    drop_check(fresh_database_url, "departures", "ck_departures_seats_taken")
+    unbind(fresh_database_url)
     with new_world(fresh_database_url) as world:
         departure, key = world.departure(world.experience(), seats=7), world.key()
         with served_in_process(fresh_database_url) as port:

@@ -8,8 +8,9 @@ from typing import Any, LiteralString
 
 import orjson
 import pytest
-from support.databases.databases import connect, departure_held, numbers_held
+from support.databases.databases import connect, departure_held, numbers_held, wait_for_lock
 from support.world.creating import create
+from support.world.lanes import statuses
 from support.world.operations import Operations
 from support.world.world import World
 
@@ -35,18 +36,6 @@ def outcomes(world: World, *creates: CreateRequest, lock_wait_s: float | None = 
     return world.database.write(lambda tx: bookings.create_many(tx, creates, lock_wait=lock_wait))
 
 
-def holding_numbers(world: World) -> AbstractContextManager[None]:
-    return numbers_held(world.database.url.render_as_string(hide_password=False), world.org)
-
-
-def holding(world: World, departure_id: str) -> AbstractContextManager[None]:
-    return departure_held(world.database.url.render_as_string(hide_password=False), departure_id)
-
-
-def statuses(results: list[CreateResult]) -> list[int]:
-    return [result.status for result in results if isinstance(result, Answer)]
-
-
 @pytest.mark.parametrize(
     ("what", "names", "expected"),
     [
@@ -66,7 +55,7 @@ def test_requests_with_a_locked_row_are_deferred_and_the_others_decided(
     free, unknown = world.departure(world.experience(), seats=2), "00000000-0000-4000-8000-000000000000"
     targets = {"late": (other, late), "beside": (other, beside), "foreign": (world, late), "unknown": (world, unknown)}
     creates = [create(*targets.get(name, (world, free)), f"{name}-key-{n}") for n, name in enumerate(names)]
-    with holding_numbers(other) if what == "numbers" else holding(other, late):
+    with numbers_held(other.url, other.org) if what == "numbers" else departure_held(other.url, late):
         results = outcomes(world, *creates)
     deferred = {"counters": Deferred(), "departure": Deferred(late)}
     decisions = [result.status if isinstance(result, Answer) else result for result in results]
@@ -89,7 +78,7 @@ def test_a_refusal_that_depends_on_a_deferred_booking_is_deferred_too(world: Wor
         create(other, late, "the-last-seat"),
         create(world, free, "booked-1"),
     ]
-    with holding_numbers(other):
+    with numbers_held(other.url, other.org):
         results = outcomes(world, *creates)
     assert [type(result) for result in results] == [Deferred] * 3 + [Answer]
     assert other.rows(tables.idempotency) == []
@@ -102,7 +91,7 @@ def test_a_stored_answer_is_replayed_whatever_is_locked(world: World, other: Wor
     free = world.departure(world.experience(), seats=2)
     late = other.departure(other.experience(), seats=2)
     (first,) = outcomes(world, create(other, late, "stored-key-1"))
-    with holding_numbers(other), holding(other, late):
+    with numbers_held(other.url, other.org), departure_held(other.url, late):
         replayed, put_off, _ = outcomes(
             world,
             create(other, late, "stored-key-1"),
@@ -116,7 +105,10 @@ def test_a_stored_answer_is_replayed_whatever_is_locked(world: World, other: Wor
 @pytest.mark.parametrize("what", ["departure", "numbers"])
 def test_a_lock_that_is_not_free_in_time_leaves_nothing_done(world: World, other: World, what: str) -> None:
     late = other.departure(other.experience(), seats=4)
-    with holding(other, late) if what == "departure" else holding_numbers(other), pytest.raises(Unavailable) as raised:
+    with (
+        departure_held(other.url, late) if what == "departure" else numbers_held(other.url, other.org),
+        pytest.raises(Unavailable) as raised,
+    ):
         outcomes(world, create(other, late, "refused-key-1"), lock_wait_s=SHORT_S)
     assert raised.value.is_locked
     assert not raised.value.for_all
@@ -137,7 +129,7 @@ def locking_reference(world: World, text: str) -> AbstractContextManager[Any]:
 @contextmanager
 def another_transaction(world: World, statement: LiteralString, parameter: str) -> Iterator[Any]:
     """Run a statement in a transaction that commits at the end."""
-    with connect(world.database.url.render_as_string(hide_password=False)) as connection:
+    with connect(world.url) as connection:
         connection.autocommit = False
         connection.execute(statement, (parameter,))
         yield connection
@@ -164,7 +156,7 @@ def test_a_take_over_that_waited_for_its_hold_sees_its_release(world: World, oth
     takes_over = create(other, departure, "takes-over-1", count=2, hold_id=hold_id)
     with ThreadPoolExecutor(1) as threads, released_by_another(other, hold_id):
         coming = threads.submit(outcomes, world, takes_over, lock_wait_s=LONG_S)
-        wait_for_lock(other)
+        wait_for_lock(other.url)
     (late,) = coming.result()
     assert orjson.loads(late.body)["reasons"] == ["hold_released"]
 
@@ -179,19 +171,10 @@ def test_a_reference_that_another_transaction_asks_for_is_waited_for(world: Worl
     assert statuses([booked]) == [201]
     with ThreadPoolExecutor(1) as threads, locking_reference(other, "A-1"):
         coming = threads.submit(outcomes, world, asks, lock_wait_s=LONG_S)
-        wait_for_lock(other)
+        wait_for_lock(other.url)
         other.change(tables.bookings, orjson.loads(booked.body)["id"], external_reference="A-1")
     (refused,) = coming.result()
     assert statuses([refused]) == [409]
-
-
-def wait_for_lock(world: World) -> None:
-    """Return when a transaction waits for a lock."""
-    with connect(world.database.url.render_as_string(hide_password=False)) as connection:
-        for _ in range(100_000):
-            if connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchall():
-                return
-    raise AssertionError("no transaction waits for a lock")
 
 
 def test_the_wait_for_a_departure_shortens_the_wait_for_the_numbers() -> None:

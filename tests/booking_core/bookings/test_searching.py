@@ -7,7 +7,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from support.world.operations import Operations, guest
+from support.world.operations import Operations, guest, paged_rows
 from support.world.world import ADULT, HOUR, World
 
 from booking_core import bookings
@@ -134,15 +134,10 @@ def test_pages_repeat_and_skip_nothing_also_across_slices(
     lists._texts.cache_clear()
     for _ in range(8):  # all at one instant
         ops.book(departure)
-    walked, cursor = [], None
-    while True:
-        page = search(ops, PageRequest(3, order, cursor), **filters)
-        walked += [booking["id"] for booking in page["data"]]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            break
+    walked = paged_rows(lambda page: search(ops, page, **filters), 3, order)
     lists._texts.cache_clear()
-    assert walked == sorted((row["id"] for row in ops.world.rows(tables.bookings)), reverse=order is Order.DESC)
+    ids = [booking["id"] for booking in walked]
+    assert ids == sorted((row["id"] for row in ops.world.rows(tables.bookings)), reverse=order is Order.DESC)
 
 
 def test_a_cursor_belongs_to_its_search(ops: Operations, departure: str) -> None:

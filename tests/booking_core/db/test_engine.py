@@ -251,7 +251,7 @@ def test_a_connection_to_a_server_that_takes_no_writes_is_not_kept(remote: World
 def test_a_server_that_says_nothing_is_given_up(remote: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its machine is frozen, and its kernel still answers; here it takes its time to answer a question."""
     sleep = Statement(text("SELECT pg_sleep(30)"))
-    database = Database(remote.database.url.render_as_string(hide_password=False), clock=remote.clock)
+    database = Database(remote.url, clock=remote.clock)
     with database._readers.connection() as connection:
         pass
     monkeypatch.setattr(postgres, "RESPONSE_TIMEOUT_S", 0.05)
@@ -308,7 +308,7 @@ def test_the_host_that_answers_is_tried_first_from_then_on(
 def test_who_is_in_no_hurry_waits(remote: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres, "RESPONSE_TIMEOUT_S", 0.05)
     monkeypatch.setattr(postgres, "STATEMENT_TIMEOUT_MS", 40)
-    database = Database(remote.database.url.render_as_string(hide_password=False), clock=remote.clock)
+    database = Database(remote.url, clock=remote.clock)
     slow = Statement(text("SELECT 1 FROM pg_sleep(0.2)"))
 
     def work(tx: Tx) -> int:

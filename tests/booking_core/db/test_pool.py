@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from support.databases import databases
+from support.receivers.receivers import wait_until
 from support.world.world import FixedClock, make_world
 
 from booking_core.base.errors import Unavailable
@@ -93,13 +94,6 @@ def started(run: Callable[[], Any]) -> threading.Thread:
     return thread
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Return when the condition is true."""
-    event = threading.Event()
-    while not condition():
-        event.wait(0.001)
-
-
 def test_a_thread_that_asks_again_at_once_is_behind_those_that_wait() -> None:
     permits, order = FairSemaphore(1), []
     assert permits.acquire(timeout=30)
@@ -112,7 +106,7 @@ def test_a_thread_that_asks_again_at_once_is_behind_those_that_wait() -> None:
     threads = []
     for number, name in enumerate(("first", "second")):
         threads.append(started(lambda name=name: ask(name)))
-        until(lambda number=number: permits.waiting == number + 1)
+        wait_until(lambda number=number: permits.waiting == number + 1, f"{name} waits")
     permits.release()
     ask("again")
     for thread in threads:
@@ -150,7 +144,7 @@ def test_a_busy_lane_lets_another_write_after_its_current_transaction(
             order.append(name)
             begun.set()
             if len(order) == 1:
-                until(lambda: database._writers._permits.waiting == 1)
+                wait_until(lambda: database._writers._permits.waiting == 1, "the other lane waits")
 
         return work
 

@@ -3,12 +3,14 @@ events."""
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
 import pytest
 from support.databases import databases
 from support.world.hooks import ISSUED, REDEEMED, Hooks, queue_rows
+from support.world.operations import paged_rows
 from support.world.world import HOUR, FixedClock
 
 from booking_core import webhooks
@@ -156,7 +158,7 @@ def fill(hooks: Hooks, count: int) -> None:
         number = "('018f0000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid"
         series = f"WITH s AS (SELECT generate_series(1, {count}) AS n)"
     databases.run(
-        hooks.database.url.render_as_string(hide_password=False),
+        hooks.world.url,
         f"{series} INSERT INTO events (organization_id, sequence, id, type, resource_type, resource_id, occurrence,"
         f" body, created_at) SELECT '{hooks.world.org}', {last} + n, {number}, 'gift_card.redeemed', 'gift_card',"
         f" {number}, {last} + n, '{{}}', {at} FROM s",
@@ -289,8 +291,7 @@ def test_a_recovery_queues_a_delivery_once(hooks: Hooks, monkeypatch: pytest.Mon
     hooks.enable(endpoint)
     recover(hooks, endpoint)
     dead = f"status = 'dead', next_attempt_at = NULL, completed_at = {hooks.world.clock()}"
-    url = hooks.database.url.render_as_string(hide_password=False)
-    databases.run(url, f"UPDATE deliveries SET {dead} WHERE status = 'queued'")
+    databases.run(hooks.world.url, f"UPDATE deliveries SET {dead} WHERE status = 'queued'")
     for _ in range(3):
         keep_up(hooks)
     assert sorted(statuses(hooks, endpoint)) == ["dead"] * 3 + ["queued"] * 5
@@ -299,17 +300,10 @@ def test_a_recovery_queues_a_delivery_once(hooks: Hooks, monkeypatch: pytest.Mon
 
 def ids_of(hooks: Hooks, endpoint: str, recovery_id: str, **filters: Any) -> list[str]:
     """Return the ids that the list of a recovery's deliveries has, the oldest first, from pages of two."""
-    caller, ids, cursor = hooks.world.caller(), [], None
-    while True:
-        page = PageRequest(2, Order.ASC, cursor)
-        answer = hooks.database.read(
-            lambda tx, page=page: webhooks.find_deliveries(  # type: ignore[misc]
-                tx, caller, page, endpoint, recovery_id=recovery_id, **filters
-            )
-        )
-        ids += [row["id"] for row in answer["data"]]
-        if (cursor := answer["next_cursor"]) is None:
-            return ids
+    caller, chosen = hooks.world.caller(), {"recovery_id": recovery_id} | filters
+    with hooks.database.reading() as tx:
+        rows = paged_rows(lambda page: webhooks.find_deliveries(tx, caller, page, endpoint, **chosen), 2, Order.ASC)
+    return [row["id"] for row in rows]
 
 
 def test_the_log_is_filtered_by_the_last_recovery(hooks: Hooks) -> None:
@@ -398,11 +392,9 @@ def test_pages_of_the_log_have_each_event_once_in_order(
     assert {row["status"] for row in everything} == set(DeliveryStatus)
     with hooks.database.reading() as tx:
         for kind, order in product([None, ISSUED, REDEEMED, EventType.BOOKING_CREATED], Order):
-            page, walked = {"next_cursor": None, "has_more": True}, []
-            while page["has_more"]:
-                next_page = PageRequest(limit=2, order=order, starting_after=page["next_cursor"])
-                page = webhooks.find_deliveries(tx, caller, next_page, mixed, status=status, event_type=kind)
-                walked += [row["event_id"] for row in page["data"]]
+            filters = {"status": status, "event_type": kind}
+            find = partial(webhooks.find_deliveries, tx, caller, endpoint_id=mixed, **filters)
+            walked = [row["event_id"] for row in paged_rows(find, 2, order)]
             rows = [row for row in everything if status in (None, row["status"]) and kind in (None, row["event_type"])]
             assert walked == [row["event_id"] for row in (rows if order is Order.ASC else rows[::-1])], (kind, order)
 

@@ -237,7 +237,7 @@ def types_to_recover(tx: Tx, hooks: Hooks) -> set[str]:
 
 
 def explained(hooks: Hooks, work: Callable[[Tx], Any]) -> list[Plan]:
-    with explaining(hooks.database.url.render_as_string(hide_password=False)) as explain:
+    with explaining(hooks.world.url) as explain:
         return explain(work)
 
 

@@ -1,12 +1,15 @@
 """Direct access to a database: fill tables fast, drop constraints, hold locks."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any
 
 from sqlalchemy import Table
 from sqlalchemy.engine import make_url
+
+from booking_core.db.tables import metadata
+from support.receivers.receivers import wait_until
 
 _CACHE_KIB = 256 * 1024
 """SQLite's default cache is smaller than the indexes: rows with random ids would write each page many times."""
@@ -61,33 +64,9 @@ def analyze(url: str) -> None:
     run(url, "ANALYZE" if is_sqlite(url) else "VACUUM ANALYZE")
 
 
-def drop_check(url: str, table: str, name: str) -> None:
-    """Drop one check constraint of a table."""
-    if not is_sqlite(url):
-        run(url, f"ALTER TABLE {table} DROP CONSTRAINT {name}")
-        return
-    with connect(url) as connection:
-        (before,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,)).fetchone()
-        start = before.index(f"CONSTRAINT {name} CHECK (")
-        end = _closing(before, before.index("(", start))
-        connection.execute("PRAGMA writable_schema=ON")
-        after = f"{before[:start]}CHECK (1){before[end + 1 :]}"
-        connection.execute("UPDATE sqlite_master SET sql = ? WHERE name = ?", (after, table))
-
-
-def _closing(text: str, opening: int) -> int:
-    """Return the index of the closing parenthesis."""
-    depth = 0
-    for position in range(opening, len(text)):
-        depth += {"(": 1, ")": -1}.get(text[position], 0)
-        if depth == 0:
-            return position
-    raise ValueError("it never closes")
-
-
-def unbind(url: str, tables: Sequence[str]) -> None:
-    """Drop all constraints of the tables, but keep the rows: a test can then insert invalid rows."""
-    for table in tables:
+def unbind(url: str) -> None:
+    """Drop all constraints of all tables, but keep the rows: a test can then write invalid rows."""
+    for table in metadata.tables:
         if is_sqlite(url):
             run(
                 url,
@@ -132,3 +111,10 @@ def rows_held(url: str, locking: str, *parameters: object) -> Iterator[None]:
             yield
         finally:
             connection.execute("ROLLBACK")
+
+
+def wait_for_lock(url: str) -> None:
+    """Wait until a transaction of this PostgreSQL database waits for a lock."""
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    with connect(url) as connection:
+        wait_until(lambda: connection.execute(waiting).fetchall(), "a transaction waits for a lock")

@@ -19,13 +19,10 @@ from booking_core.models.webhooks import AttemptError, WantedStatus, WebhookEndp
 from booking_core.records import events
 from booking_core.records.events import NewEvent
 from booking_core.webhooks import ClaimedDelivery, DeliveryResult, filling, following, log, store
-from support.receivers.receivers import wait_until
+from support.databases.databases import wait_for_lock
 from support.world.world import World
 from webhook_verify import generate_secret
 
-_WAITING = Statement(
-    text("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()")
-)
 _NEXT_DUE = Statement(
     text("""
 SELECT min(CASE WHEN k.next_send_at > due.at THEN k.next_send_at ELSE due.at END) FROM (
@@ -185,17 +182,13 @@ class Hooks:
         row = self.database.read(lambda tx: tx.first(_NEXT_DUE))
         return None if row is None or row[0] is None else int(row[0])
 
-    def wait_for_a_lock(self) -> None:
-        """Wait until a transaction of this PostgreSQL database waits for a lock."""
-        wait_until(lambda: self.database.read(lambda tx: tx.first(_WAITING)), "a transaction waits for a lock")
-
     def commit_when_awaited(self, work: Callable[[Tx], object], waiting: Callable[[], object]) -> None:
         """Run a transaction of PostgreSQL, which ends when a function in a thread waits for its locks."""
         thread = threading.Thread(target=waiting)
         with self.database.writing() as tx:
             work(tx)
             thread.start()
-            self.wait_for_a_lock()
+            wait_for_lock(self.world.url)
         thread.join()
 
     # Contents --------------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ async def running(world: World, rate_limit: RateLimit | None = None) -> AsyncIte
 
 def url_of(world: World) -> str:
     """Return the URL of the database."""
-    return str(world.database.url.render_as_string(hide_password=False))
+    return world.url
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -13,6 +13,7 @@ from booking_core.bookings.storefront import CheckoutRequest
 from booking_core.catalogue import departures
 from booking_core.db import tables
 from booking_core.db.engine import Tx
+from booking_core.db.paging import PageRequest
 from booking_core.due_work.rows import NIL_ID, DuePage, DueRow, DueWork, Processed
 from booking_core.models.bookings import (
     AddOnInput,
@@ -24,6 +25,7 @@ from booking_core.models.bookings import (
     RefundMode,
 )
 from booking_core.models.holds import HoldCreate
+from booking_core.models.pages import Order
 from booking_core.payments import gift_cards
 from booking_core.payments.gift_cards import GiftCardIssue
 from support.world.world import World
@@ -48,6 +50,15 @@ def with_retries(act: Callable[..., Any], *arguments: Any, **keywords: Any) -> A
             return act(*arguments, **keywords)
         except Unavailable:
             continue
+
+
+def paged_rows(find: Callable[[PageRequest], Any], limit: int, order: Order = Order.DESC) -> list[dict[str, Any]]:
+    """Return the rows of all pages of a list, in their order."""
+    page, rows = {"next_cursor": None, "has_more": True}, list[dict[str, Any]]()
+    while page["has_more"]:
+        page = find(PageRequest(limit, order, page["next_cursor"]))
+        rows += page["data"]
+    return rows
 
 
 def lines(count: int, tier: str = "adult") -> list[GuestLineInput]:

@@ -63,6 +63,11 @@ class World:
     def org(self) -> str:
         return self.organization.id
 
+    @property
+    def url(self) -> str:
+        """The URL of the database, with its password."""
+        return self.database.url.render_as_string(hide_password=False)
+
     def insert(self, table: Any, **row: Any) -> str:
         """Insert a row, with a new id unless one is given, and return the id."""
         if "id" in table.c and "id" not in row:

@@ -1,7 +1,7 @@
 """Seats that are held in a checkout are nobody else's, for as long as the clock says."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -10,7 +10,7 @@ from support.serving.threads import together
 from support.world.creating import create, created
 from support.world.hooks import Hooks
 from support.world.operations import Operations, guest, lines
-from support.world.world import DAY, NOON, FixedClock, World, make_world
+from support.world.world import DAY, NOON, World
 
 from booking_core.base.clock import SECOND
 from booking_core.base.context import Actor
@@ -162,29 +162,20 @@ def purge(world: World, *, before: int, limit: int = 100) -> int:
     return world.database.write(lambda tx: storefront.purge_holds(tx, world.org, before=before, limit=limit))
 
 
-@pytest.fixture
-def only(fresh_database_url: str) -> Iterator[World]:
-    """An organization in a separate database: holds of all organizations are purged together."""
-    database = Database(fresh_database_url, clock=(clock := FixedClock()))
-    yield make_world(database, clock)
-    database.close()
-
-
-def test_ended_holds_are_deleted_oldest_first_and_live_holds_stay(only: World) -> None:
-    ops, departure = Operations(only), only.departure(only.experience())
-    hold_ids = []
+def test_ended_holds_are_deleted_oldest_first_and_live_holds_stay(alone: World) -> None:
+    ops, departure, hold_ids = Operations(alone), alone.departure(alone.experience()), []
     for for_s in (1, 86_400, 60, 60):
         hold_ids.append(ops.hold(departure, 1, for_s=for_s))
-        only.clock.advance(SECOND)
+        alone.clock.advance(SECOND)
     ops.release(hold_ids[2])
     end = NOON + DAY
-    assert purge(only, before=end) == 0
-    assert purge(only, before=end + SECOND) == 1
-    assert purge(only, before=end + 10 * SECOND, limit=2) == 2
-    assert [row["id"] for row in only.rows(tables.holds)] == [hold_ids[3]]
+    assert purge(alone, before=end) == 0
+    assert purge(alone, before=end + SECOND) == 1
+    assert purge(alone, before=end + 10 * SECOND, limit=2) == 2
+    assert [row["id"] for row in alone.rows(tables.holds)] == [hold_ids[3]]
     assert ops.refusal(ops.release, hold_ids[0])[0] == "not_found"
-    only.change(tables.holds, hold_ids[3], expires_at=end + DAY)
-    assert purge(only, before=end + DAY) == 0
+    alone.change(tables.holds, hold_ids[3], expires_at=end + DAY)
+    assert purge(alone, before=end + DAY) == 0
 
 
 VERBS: dict[str, Callable[[Tx, Actor, str, str], object]] = {

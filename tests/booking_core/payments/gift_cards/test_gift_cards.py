@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from support.world import rows
+from support.world.operations import paged_rows
 from support.world.world import DAY, NOON, SECRET, World
 
 from booking_core.base import gift_codes, tokens
@@ -127,11 +128,8 @@ def test_the_last_four_of_a_short_code_are_all_of_it() -> None:
 
 def test_a_filtered_list_is_paged_to_its_end(world: World) -> None:
     cards = {card(world, balance_minor=i % 2) for i in range(9)}
-    walked, page = [], find(world, PageRequest(limit=2), status=GiftCardStatus.ACTIVE)
-    while page["has_more"]:
-        walked += ids(page)
-        page = find(world, PageRequest(limit=2, starting_after=page["next_cursor"]), status=GiftCardStatus.ACTIVE)
-    walked += ids(page)
+    active = paged_rows(lambda page: find(world, page, status=GiftCardStatus.ACTIVE), 2)
+    walked = [item["id"] for item in active]
     assert len(walked) == len(set(walked)) == 4
     assert set(walked) < cards
 

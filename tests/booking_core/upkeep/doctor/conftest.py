@@ -94,7 +94,7 @@ def unconstrained(backend: str, new_database_url: Callable[[str], str]) -> Itera
     """The same history in tables without constraints: tests can corrupt rows. A test rolls its changes back."""
     history = make_history(url := new_database_url(backend))
     history.world.database.close()
-    unbind(url, [table.name for table in tables.metadata.sorted_tables])
+    unbind(url)
     history.world.database = Database(url, clock=history.world.clock)
     yield history
     history.world.database.close()

@@ -31,10 +31,8 @@ def test_a_consistent_history_has_no_findings(consistent_world: World) -> None:
 
 
 @pytest.mark.one_database
-def test_an_empty_database_has_no_findings(fresh_database_url: str) -> None:
-    database = Database(fresh_database_url)
-    assert database.read(doctor.examine) == []
-    database.close()
+def test_an_empty_database_has_no_findings(fresh_database: Database) -> None:
+    assert fresh_database.read(doctor.examine) == []
 
 
 @pytest.mark.one_database

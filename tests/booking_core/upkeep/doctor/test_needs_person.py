@@ -8,14 +8,13 @@ import pytest
 from support.databases import due
 from support.world.hooks import Hooks, queue_rows
 from support.world.operations import Operations
-from support.world.world import DAY, HOUR, SECRET, FixedClock, World, make_world
+from support.world.world import DAY, HOUR, SECRET, World, make_world
 
 from booking_core import bookings, payments
 from booking_core.base.clock import MINUTE, SECOND
 from booking_core.base.tokens import SecretKeys
 from booking_core.bookings.storefront import HOLD_S_MAX
 from booking_core.db import tables
-from booking_core.db.engine import Database
 from booking_core.due_work import parked
 from booking_core.models.bookings import RefundMode
 from booking_core.models.events import EventType
@@ -40,10 +39,8 @@ CANCELLED_DEPARTURE = "bookings of a cancelled departure wait for a person"
 
 
 @pytest.fixture
-def world(fresh_database_url: str) -> Any:
-    database = Database(fresh_database_url, clock=(clock := FixedClock()))
-    yield make_world(database, clock)
-    database.close()
+def world(alone: World) -> World:
+    return alone
 
 
 def findings_for_person(world: World, options: doctor.CheckOptions = EVERYTHING) -> dict[str, doctor.Finding]:

@@ -2,14 +2,13 @@
 
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any
 
 import psycopg
 import pytest
 from sqlalchemy import Table
 from support.world.sealed import CODE, KEY, PURPOSES, Sealed, bound_to
-from support.world.world import DAY, FixedClock, World
+from support.world.world import DAY, World
 
 from booking_core.base.errors import NotFound, Unavailable
 from booking_core.base.settings import Settings
@@ -196,10 +195,9 @@ def test_a_key_dropped_too_early_is_missing_although_newer_values_open(sealed: S
 
 
 @pytest.mark.one_database
-def test_an_empty_database_holds_nothing_to_be_opened(fresh_database_url: str) -> None:
-    with closing(Database(fresh_database_url, clock=FixedClock())) as database:
-        assert not database.read(lambda tx: secret_keys.holds_anything(tx, 0))
-        assert secret_keys.status(database, SecretKeys("A")) == []
+def test_an_empty_database_holds_nothing_to_be_opened(fresh_database: Database) -> None:
+    assert not fresh_database.read(lambda tx: secret_keys.holds_anything(tx, 0))
+    assert secret_keys.status(fresh_database, SecretKeys("A")) == []
 
 
 def test_a_value_that_is_changed_meanwhile_is_not_overwritten(sealed: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
