@@ -53,7 +53,6 @@ def test_a_payment_whose_webhook_was_lost_still_books(api: Api, running: Ledger,
     assert running.intents[unpaid["payment"]["intent_id"]]["status"] == "canceled"
     assert not running.pay(unpaid["payment"]["intent_id"])
     assert intent_row(world, unpaid["id"])["status"] == "canceled"
-    assert world.examine() == []
 
 
 # Processes that are killed ---------------------------------------------------------------------------------------

@@ -127,7 +127,6 @@ def test_every_delivery_succeeds_or_is_dead_after_six_attempts_whoever_is_killed
             check_order(world, endpoint, receiver, published.values())
             twice += check_against_rows(world, endpoint, receiver)
         assert twice <= lost <= KILLS * SLOTS
-        assert world.examine() == []
         states = Counter(row["status"] for row in hooks.deliveries())
         assert states["dead"] >= len(doomed)
         requests = sum(len(receiver.receipts) for receiver in opened)

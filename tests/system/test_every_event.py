@@ -105,7 +105,6 @@ def test_every_type_source_and_reason_comes_about_with_its_fields(ops: Operation
     sources = {event["data"]["object"]["source"] for event in events if event["type"] == "booking.created"}
     assert sources == set(BookingSource)
     assert {event["data"]["reason"] for event in events if event["type"] == "booking.cancelled"} == set(CancelReason)
-    assert ops.world.examine() == []
 
 
 @pytest.mark.one_database
@@ -127,7 +126,6 @@ def test_the_feed_and_the_deliveries_say_the_same_in_the_same_bytes(ops: Operati
     for event in received:
         fed = api.get(f"/events/{event['id']}").json()
         assert {key: fed[key] for key in event} == event
-    assert ops.world.examine() == []
 
 
 def deliver(hooks: Hooks, endpoint_id: str) -> list[bytes]:

@@ -163,7 +163,6 @@ def test_a_full_disk_of_a_postgresql_server_is_a_503(new_database_url: NewUrl, t
                 assert answers[-1].status_code == 503
                 faults.free(folder)
                 assert {api.book(departure, key=key, note="x" * 2_000).status_code for key in keys} == {201}
-                assert api.world.examine() == []
         finally:  # no checkpoint of the server would succeed without the disk
             databases.run(url, "ALTER TABLE idempotency SET TABLESPACE pg_default", f"DROP TABLESPACE {name}")
 
