@@ -208,23 +208,6 @@ def test_a_walk_sees_every_event_of_a_resource_once_whatever_its_types(
     assert ids(of_updates) == [event_id for event_id in expected if event_ids.index(event_id) % 5 in (1, 3)]
 
 
-def test_the_events_of_one_resource_come_in_order(world: World) -> None:
-    booking, card = tokens.new_id(), tokens.new_id()
-    created, _, confirmed, _ = (
-        publish(world, EventType.BOOKING_CREATED, resource_id=booking)
-        + publish(world, EventType.BOOKING_CREATED)
-        + publish(world, EventType.BOOKING_CONFIRMED, resource_id=booking)
-        + publish(world, EventType.GIFT_CARD_ISSUED, resource_id=card)
-    )
-    assert ids(find(world, resource_id=booking)) == [confirmed, created]
-    assert ids(find(world, Scope.BOOKINGS_READ, resource_id=booking, page=PageRequest(1, ASC))) == [created]
-    assert ids(find(world, resource_id=booking, types=["booking.confirmed"])) == [confirmed]
-    assert ids(find(world, Scope.BOOKINGS_READ, resource_id=card)) == []
-    assert ids(find(world, resource_id=tokens.new_id())) == []
-    cursor = find(world, resource_id=booking, page=PageRequest(1))["next_cursor"]
-    assert ids(find(world, resource_id=booking, page=PageRequest(1, starting_after=cursor))) == [created]
-
-
 @pytest.mark.parametrize("order", [ASC, DESC])
 @pytest.mark.parametrize("kinds", [(), ("booking.created",), ("booking.created", "customer.created")])
 def test_the_first_instant_counts_and_the_last_does_not(world: World, order: Order, kinds: tuple[str, ...]) -> None:
