@@ -1,7 +1,6 @@
 """A refund is leased, sent, and settled by the gateway's answer; without an answer it is sent again."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from support.databases import due
@@ -123,18 +122,6 @@ def test_a_refund_of_a_sandbox_is_settled_by_its_clock(new_world: Callable[..., 
     booking_id = till.with_refund()
     till.answer(till.one(), RefundOutcome.REFUNDED)
     assert till.refund(booking_id)["updated_at"] == NOON + HOUR
-
-
-def test_a_refund_of_a_part_leaves_both_partially_refunded(till: Till) -> None:
-    world = till.world
-    world.organization = replace(world.organization, refund_late_percent=50)
-    booking_id = till.paid()
-    world.clock.at = till.starts_at
-    assert till.request_refund(booking_id) == TOTAL // 2
-    till.answer(till.one(), RefundOutcome.REFUNDED)
-    payment = till.payment(booking_id)
-    assert (payment["status"], payment["refunded_minor"]) == ("partially_refunded", TOTAL // 2)
-    assert world.row(tables.bookings, booking_id)["payment_status"] == "partially_refunded"
 
 
 FOR_STAFF = {

@@ -156,14 +156,6 @@ def test_money_goes_back_to_a_card_that_is_switched_off_or_expired(till: Till) -
     assert till.card(card["id"])["status"] == "expired"
 
 
-def test_a_spent_card_that_is_given_back_to_pays_again(till: Till) -> None:
-    _, code = till.issue(500)
-    booking_id = new_id()
-    till.redeem(code, 500, booking_id=booking_id)
-    till.restore(booking_id)
-    assert till.redeem(code, 500).amount_minor == 500
-
-
 def test_the_ledger_takes_a_booking_once(till: Till) -> None:
     card, code = till.issue(50_000)
     booking_id = new_id()
