@@ -130,13 +130,6 @@ def test_what_cannot_be_signed_is_not_handed_out_and_blocks_nobody(
 # Who is served ---------------------------------------------------------------------------------------------------
 
 
-def test_each_endpoint_gets_one_before_any_gets_two(hooks: Hooks) -> None:
-    endpoints = [hooks.endpoint() for _ in range(3)]
-    hooks.publish(times=5)
-    assert of(hooks.claim(free=3)) == dict.fromkeys(endpoints, 1)
-    assert sorted(of(hooks.claim(free=4)).values()) == [1, 1, 2]
-
-
 def test_whoever_was_served_least_recently_comes_first(hooks: Hooks, clock: FixedClock) -> None:
     endpoints = [hooks.endpoint() for _ in range(3)]
     hooks.publish(times=4)
@@ -178,21 +171,6 @@ def test_endpoints_that_time_out_share_the_slow_lane(hooks: Hooks) -> None:
 def test_the_slow_lane_is_never_wider_than_what_is_free(hooks: Hooks) -> None:
     hooks.endpoint(events=9, last_timed_out=True)
     assert len(hooks.claim(free=4, slow_free=100)) == 4
-
-
-def test_hanging_endpoints_do_not_delay_an_answering_endpoint(hooks: Hooks, clock: FixedClock) -> None:
-    hanging = [hooks.endpoint() for _ in range(40)]
-    for _ in range(3):  # their second events wait for the first ones, which are under way
-        hooks.publish(CARD)
-    under_way = hooks.claim()
-    assert len(under_way) == 40
-    clock.advance(5 * SECOND)
-    healthy = hooks.endpoint()
-    hooks.publish()
-    in_flight = of(under_way)
-    assert of(hooks.claim(free=4, per_endpoint=1, in_flight=in_flight)) == {healthy: 1}
-    assert set(in_flight) == set(hanging)
-    assert hooks.claim(free=4, per_endpoint=1, in_flight=in_flight | {healthy: 1}) == []
 
 
 # Order -----------------------------------------------------------------------------------------------------------

@@ -59,28 +59,12 @@ def test_retries_and_queued_rows_wait_like_first_attempts(hooks: Hooks, clock: F
     assert [later - earlier for earlier, later in pairwise(instants)] == [1_050_000] * 2
 
 
-def test_what_waits_is_queued_and_known(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint(events=3, max_per_second=2)
-    claimed = hooks.one()
-    assert claimed.pause == 525_000
-    assert {row["status"] for row in hooks.deliveries()} == {"queued"}
-    hooks.succeed(claimed)
-    assert hooks.next_due_at() == clock.at + 525_000
-
-
 def test_an_endpoint_that_waits_takes_no_place_of_others(hooks: Hooks) -> None:
     limited, other = hooks.endpoint(max_per_second=1), hooks.endpoint()
     hooks.publish(times=20)
     first = hooks.claim(free=8)
     assert [delivery.endpoint_id for delivery in first].count(limited) == 1
     assert {delivery.endpoint_id for delivery in hooks.claim(free=8)} == {other}
-
-
-def test_an_unlimited_endpoint_has_no_pause(hooks: Hooks) -> None:
-    endpoint = hooks.endpoint(events=2)
-    assert hooks.claim(free=1)[0].pause == 0
-    assert len(hooks.claim()) == 1
-    assert hooks.cursor(endpoint)["next_send_at"] is None
 
 
 def test_a_limit_that_is_removed_holds_nothing_back(hooks: Hooks, clock: FixedClock) -> None:

@@ -119,20 +119,10 @@ def failing(hooks: Hooks, failures: int, hours: float, **columns: Any) -> str:
     return endpoint
 
 
-@pytest.mark.parametrize(
-    ("failures", "hours", "options", "status"),
-    [
-        (20, 71 + 59 / 60, {}, "enabled"),
-        (6, 72, {}, "auto_disabled"),
-        (6, 2 / 3600, {"disable_after_s": 3}, "enabled"),
-        (6, 3 / 3600, {"disable_after_s": 3}, "auto_disabled"),
-    ],
-)
-def test_an_endpoint_is_switched_off_at_72_hours_and_six_failures(
-    hooks: Hooks, failures: int, hours: float, options: dict[str, Any], status: str
-) -> None:
-    endpoint = failing(hooks, failures, hours)
-    hooks.fail(hooks.one(), **options)
+@pytest.mark.parametrize(("seconds", "status"), [(2, "enabled"), (3, "auto_disabled")])
+def test_the_time_until_an_endpoint_is_switched_off_is_a_setting(hooks: Hooks, seconds: int, status: str) -> None:
+    endpoint = failing(hooks, 6, seconds / 3600)
+    hooks.fail(hooks.one(), disable_after_s=3)
     assert hooks.row(endpoint)["status"] == status
 
 
@@ -265,17 +255,6 @@ def test_a_success_is_recorded_though_the_endpoint_was_switched_off_meanwhile(ho
     assert (other["status"], other["failure_reason"]) == ("failed", "endpoint_disabled")
     state = hooks.row(endpoint)
     assert (state["status"], state["consecutive_failures"]) == ("disabled", 0)
-
-
-def test_a_failure_leaves_it_given_up(hooks: Hooks) -> None:
-    endpoint = hooks.endpoint(events=1)
-    claimed = hooks.one()
-    hooks.disable(endpoint)
-    hooks.fail(claimed)
-    row, (attempt,) = hooks.delivery(), hooks.attempts()
-    assert (row["status"], row["failure_reason"]) == ("failed", "endpoint_disabled")
-    assert (row["attempt_count"], row["last_error"], row["lease_token"]) == (1, "http_status", None)
-    assert (attempt["error"], attempt["response_status"]) == ("http_status", 500)
 
 
 def test_what_comes_of_an_attempt_is_recorded_though_its_endpoint_is_gone(hooks: Hooks, clock: FixedClock) -> None:

@@ -86,12 +86,6 @@ def test_a_url_that_could_be_read_in_two_ways_is_refused(url: str) -> None:
         split_url(url, allow_http=False)
 
 
-def test_http_is_read_only_where_it_is_allowed() -> None:
-    split_url("http://127.0.0.1:9000/hook", allow_http=True)
-    with pytest.raises(Fault):
-        split_url("http://127.0.0.1:9000/hook", allow_http=False)
-
-
 ALLOWED_PORTS = (443, 1024, 3000, 8000, 8080, 8443, 49151, 65535)
 REFUSED_PORTS = (
     *(1, 21, 22, 23, 25, 53, 80, 110, 143, 389, 442, 444, 445, 465, 587, 636, 873, 993, 1023),
@@ -124,12 +118,6 @@ def test_webhooks_go_to_port_443_or_one_from_1024(scheme: str) -> None:
 )
 def test_a_url_without_a_port_has_that_of_its_scheme(url: str) -> None:
     check_port(url)
-
-
-def test_port_80_is_for_plain_http_in_development() -> None:
-    check_port("http://receiver.example:80/")
-    with pytest.raises(Unprocessable):
-        check_port("https://receiver.example:80/")
 
 
 # Failing ---------------------------------------------------------------------------------------------------------
