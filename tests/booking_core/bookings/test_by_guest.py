@@ -96,15 +96,6 @@ def test_hours_are_elapsed_time_over_a_change_of_the_clocks(new_world: Callable[
     assert zone.iso(until) == "2027-03-27T11:00:00+01:00"
 
 
-def test_each_deadline_is_of_its_own_setting(new_world: Callable[..., World]) -> None:
-    visit = Visit(new_world(guest_cancel_until_hours=48, guest_move_until_hours=24))
-    assert visit.may() == (True, True)
-    visit.world.clock.advance(3 * DAY)
-    assert visit.may() == (False, True)
-    visit.world.clock.advance(DAY)
-    assert visit.may() == (False, False)
-
-
 def test_guests_cancel_until_the_start_and_move_never_by_default(world: World) -> None:
     assert Visit(world).may() == (True, False)
 
@@ -125,13 +116,6 @@ def test_a_move_is_offered_where_the_seats_are_enough_for_the_party(new_world: C
     booking_id = ops.book(world.departure(experience, starts_at=START), 2)["id"]
     moves = ops.act(lambda tx, actor: bookings.find_moves(tx, actor, booking_id))
     assert [(move.starts_at - START) // HOUR for move in moves] == [2, 3]
-
-
-def test_staff_cancels_and_moves_after_every_deadline(new_world: Callable[..., World]) -> None:
-    visit = Visit(new_world(guest_cancel_until_hours=None))
-    visit.world.clock.advance(5 * DAY - 1)
-    assert visit.ops.reschedule(visit.booking_id, visit.other)["departure"]["id"] == visit.other
-    assert visit.ops.cancel(visit.booking_id)["status"] == "cancelled"
 
 
 def test_a_cancelled_booking_is_refused_as_cancelled(world: World) -> None:
@@ -184,15 +168,6 @@ def test_the_event_has_the_previous_departure(ops: Operations, world: World, sat
     before = world.row(tables.departures, saturday)["starts_at"]
     for kind in ("booking_rescheduling_mail", "staff_rescheduling_mail"):
         assert payloads[kind] == {"previous_starts_at": before}
-
-
-def test_each_move_of_a_booking_is_published(ops: Operations, world: World, saturday: str, sunday: str) -> None:
-    booking = ops.book(saturday, 2)
-    for departure in (sunday, saturday, sunday):
-        ops.reschedule(booking["id"], departure)
-    assert ops.event_types(booking["id"]).count("booking.rescheduled") == 3
-    assert ops.outbox_kinds(booking["id"]).count("booking_rescheduling_mail") == 3
-    assert (ops.seats_taken(saturday), ops.seats_taken(sunday)) == (0, 2)
 
 
 def test_the_guest_s_link_lives_until_the_new_departure_ends(

@@ -47,25 +47,6 @@ def test_a_booking_by_staff_leaves_what_one_of_the_api_leaves(
         assert ops.noted(booking["id"]) == ["booking_created"]
 
 
-@pytest.mark.parametrize(
-    ("mode", "payment", "invoice_due", "fee"),
-    [
-        (PaymentMode.PAY_ON_SITE, ("pay_on_site", "on_site", "unpaid"), False, 2225),
-        (PaymentMode.INVOICE, ("invoice", "external", "unpaid"), True, 0),
-        (PaymentMode.EXTERNAL_PAID, ("external_paid", "external", "paid"), False, 0),
-    ],
-)
-def test_the_fee_on_site_and_the_invoice_are_noted(
-    new_world: Callable[..., World], mode: PaymentMode, payment: tuple[str, str, str], invoice_due: bool, fee: int
-) -> None:
-    world = new_world(on_site_fee_percent=2.5)
-    ops = Operations(world)
-    booking = ops.book(world.departure(world.experience()), payment=mode)
-    assert tuple(booking["payment"].values()) == payment
-    row = ops.booking(booking["id"])
-    assert (bool(row["invoice_due"]), row["on_site_fee_minor"]) == (invoice_due, fee)
-
-
 def test_the_fee_is_of_what_is_paid_on_site(new_world: Callable[..., World]) -> None:
     world = new_world(on_site_fee_percent=10.0)
     ops = Operations(world)
@@ -197,15 +178,6 @@ def test_a_cancellation_returns_the_parts_of_card_and_gift_card(ops: Operations,
     world.clock.advance(HOUR)
     with nothing_changes(world):
         assert ops.cancel(booking_id, CancelReason.CUSTOMER) == cancelled
-
-
-def test_a_card_that_was_never_charged_is_not_refunded(ops: Operations, world: World, departure: str) -> None:
-    pending, confirmed = ops.check_out(departure), ops.check_out(departure)
-    ops.confirm(confirmed["id"])
-    for booking in (pending, confirmed):
-        assert ops.cancel(booking["id"])["payment"]["status"] == "failed"
-    assert world.rows(tables.refunds) == []
-    assert [row["status"] for row in world.rows(tables.payments)] == ["failed", "failed"]
 
 
 def test_over_the_api_the_refund_mode_counts_and_the_link_is_shown(

@@ -190,17 +190,6 @@ def test_a_payment_books_while_a_second_payment_waits_for_staff(shop: Shop) -> N
     assert (shop.row(booking_id)["status"], shop.row(booking_id)["last_error"]) == ("needs_review", "second_intent")
 
 
-def test_a_payment_after_the_seats_were_given_back_is_refunded(shop: Shop) -> None:
-    booking_id = shop.checkout()
-    shop.world.clock.advance(31 * MINUTE)
-    assert shop.ops.abandon_due() == 1
-    for _ in range(2):
-        shop.say(shop.intent(booking_id))
-    assert shop.state(booking_id) == ("cancelled", "paid")
-    (refund,) = shop.world.rows(tables.refunds)
-    assert (refund["status"], refund["amount_minor"]) == ("requested", TOTAL)
-
-
 # Refunds ---------------------------------------------------------------------------------------------------------
 
 
