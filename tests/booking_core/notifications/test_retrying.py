@@ -1,6 +1,5 @@
 """An operator sees the result of every mail, and has failed mails written again."""
 
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -117,19 +116,18 @@ def test_each_status_is_found_and_the_newest_first(mails: Mails, monkeypatch: py
     assert {mail.name for mail, _ in both} == set(names.values())
 
 
-def test_mails_of_all_organizations_are_found_together(fresh_database_url: str, clock: FixedClock) -> None:
-    with closing(Database(fresh_database_url, clock=clock)) as database:
-        world, other = (make_world(database, clock) for _ in range(2))
-        failed_id = failed(Mails(world))
-        clock.advance(MINUTE)
-        other_id = failed(Mails(other))
-        clock.advance(MINUTE)
-        Mails(other).book("owed-key-of-a-test", notify_staff=False)
-        assert [mail["id"] for mail in find(world, by_shop=False)][1:] == [other_id, failed_id]
-        assert [mail["id"] for mail in find(world, "failed", by_shop=False)] == [other_id, failed_id]
-        assert [mail["organization"] for mail in find(world, "queued", by_shop=False)] == [other.organization.slug]
-        assert [mail["id"] for mail in find(world)] == [failed_id]
-        assert get(world, other_id)["organization"] == other.organization.slug
+def test_mails_of_all_organizations_are_found_together(fresh_database: Database, clock: FixedClock) -> None:
+    world, other = (make_world(fresh_database, clock) for _ in range(2))
+    failed_id = failed(Mails(world))
+    clock.advance(MINUTE)
+    other_id = failed(Mails(other))
+    clock.advance(MINUTE)
+    Mails(other).book("owed-key-of-a-test", notify_staff=False)
+    assert [mail["id"] for mail in find(world, by_shop=False)][1:] == [other_id, failed_id]
+    assert [mail["id"] for mail in find(world, "failed", by_shop=False)] == [other_id, failed_id]
+    assert [mail["organization"] for mail in find(world, "queued", by_shop=False)] == [other.organization.slug]
+    assert [mail["id"] for mail in find(world)] == [failed_id]
+    assert get(world, other_id)["organization"] == other.organization.slug
 
 
 def test_of_what_was_not_to_be_written_it_is_reported_why(mails: Mails) -> None:
@@ -167,17 +165,6 @@ def test_a_mail_that_failed_is_written_anew_and_sent(mails: Mails) -> None:
     (mail,) = find(world)
     assert (mail["status"], mail["attempt_count"]) == ("sent", 1)
     assert world.examine() == []
-
-
-def test_it_says_what_is_so_by_now_to_whom_it_is_now(mails: Mails) -> None:
-    world, mail_id = mails.world, failed(mails)
-    booking = world.rows(tables.bookings)[0]["id"]
-    Operations(world).cancel(booking)
-    world.change(tables.bookings, booking, guest_email="ada.lovelace@example.com")
-    retry(world, mail_id)
-    mails.write()
-    assert mails.rows()[CONFIRMATION]["recipient"] == "ada.lovelace@example.com"
-    assert "cancelled" in mails.text(CONFIRMATION)
 
 
 def test_a_mail_that_could_not_be_written_is_tried_again(mails: Mails, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,10 +288,3 @@ def test_however_many_are_owed_again_it_takes_as_many_statements(mails: Mails, s
         mails.write()
         mails.settle(MailOutcome.SENT)
     assert counts == [6, 6]
-
-
-def test_the_worker_writes_what_is_owed_again_once(mails: Mails) -> None:
-    retry(mails.world, failed(mails))
-    assert (mails.write(), mails.write()) == (1, 0)
-    (mail,) = find(mails.world)
-    assert refusal(mails.world, mail["id"]).reason == "mail_queued"
