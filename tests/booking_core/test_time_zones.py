@@ -199,9 +199,7 @@ def test_an_instant_is_shown_with_its_offset_and_parsed_back_exactly(zones: Zone
             assert clock.from_datetime(read_back) == place.parse(text) == at // SECOND * SECOND, (place.name, text)
 
 
-def test_closing_time_and_duration_are_elapsed_hours(
-    zones: Zones,
-) -> None:
+def test_closing_time_and_duration_are_elapsed_hours(zones: Zones) -> None:
     for place, offsets, looked_at in everywhere(zones):
         for starts_at in instants(place, offsets, looked_at):
             start, hours = place.iso(starts_at), 1 + starts_at % 72

@@ -25,9 +25,7 @@ def test_an_id_is_a_version_7_uuid_and_later_ones_sort_later() -> None:
     assert ids == sorted(ids)
 
 
-def test_ids_of_one_millisecond_stay_sorted_when_the_clock_steps_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ids_of_one_millisecond_stay_sorted_when_the_clock_steps_back(monkeypatch: pytest.MonkeyPatch) -> None:
     now_ns = [2_000_000_000_000_000_000]
     monkeypatch.setattr("booking_core.base.tokens.time.time_ns", lambda: now_ns[0])
     ids = [tokens.new_id() for _ in range(10_000)]

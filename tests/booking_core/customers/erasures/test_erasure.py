@@ -43,9 +43,7 @@ def test_nothing_of_the_guest_is_left_in_any_column_of_any_table(filled: Guests)
     assert filled.world.examine() == []
 
 
-def test_an_erasure_leaves_nothing_of_checkouts_payments_and_disputes(
-    guests: Guests,
-) -> None:
+def test_an_erasure_leaves_nothing_of_checkouts_payments_and_disputes(guests: Guests) -> None:
     world, actor = guests.world, checkouts_support.actor_of(guests.world)
     checkouts_support.configure(world)
     with stripe() as ledger, checkouts_support.calling(guests.api.client, ledger):
