@@ -11,6 +11,7 @@ from booking_cli.commands.registry import MODULES, SECTIONS
 from booking_cli.framework.context import Cli, pause_collections, resume_collections
 from booking_cli.framework.errors import is_no_args_error, to_cli_error
 from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.global_options import Options
 from booking_cli.framework.output import Renderer
 
 HELP = """Sell seats, and run the service that sells them.
@@ -105,7 +106,7 @@ def _error_renderer(cli: Cli, arguments: Sequence[str]) -> Renderer:
             if word[:2] == "-o" or word[:9] == "--output="
         ]
         if "--json" in words or any(name in ("json", "jsonl") for name in formats):
-            return Renderer(output="json")
+            return Renderer(Options(output="json"))
     return cli.render
 
 

@@ -117,7 +117,6 @@ class ApiResponse:
 
     body: Any
     status: int
-    headers: Mapping[str, str]
     is_replay: bool
 
 
@@ -207,7 +206,7 @@ def _parse(response: "APIResponse[Any]") -> ApiResponse:
             request_id=response.meta.request_id,
             hint=NOT_THE_API,
         ) from None
-    return ApiResponse(body, response.status_code, response.headers, response.meta.idempotent_replayed)
+    return ApiResponse(body, response.status_code, response.meta.idempotent_replayed)
 
 
 def write_list(cli: Cli, paging: Paging, path: str, columns: Columns, **params: Any) -> None:

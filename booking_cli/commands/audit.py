@@ -1,6 +1,6 @@
 """`booking audit`: list the changes by operator commands and API keys, in the database."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from booking_cli.framework.arguments import timestamp
 from booking_cli.framework.command import command, command_group
@@ -9,10 +9,6 @@ from booking_cli.framework.formatting import Item
 from booking_cli.framework.options import DEFAULT_LIMIT, Limit, OrgFilter, option
 from booking_cli.framework.tables import Columns
 from booking_cli.operator import storage
-
-if TYPE_CHECKING:
-    from booking_core.base.context import Organization
-    from booking_core.db.engine import Tx
 
 app = command_group("List the changes by operator commands and API keys (operator).")
 
@@ -42,17 +38,17 @@ def list_(
         booking audit list --action keys
         booking audit list --action orgs.set -o json
     """
-
-    def find(tx: "Tx", organization: "Organization | None", most: int) -> list[dict[str, Any]]:
+    with storage.open_database(cli) as database:
         from booking_core.base.clock import zone
         from booking_core.records import audit
 
-        local = organization.zone if organization else zone("UTC")
-        earliest = local.parse(since) if since else 0
-        owner = organization.id if organization else None
-        return audit.find(tx, organization_id=owner, since=earliest, action=action or "", limit=most)
-
-    storage.write_list(cli, find, org, limit, COLUMNS)
+        with database.reading() as tx:
+            organization = storage.organization_filter(tx, org)
+            local = organization.zone if organization else zone("UTC")
+            earliest = local.parse(since) if since else 0
+            owner = organization.id if organization else None
+            rows = audit.find(tx, organization_id=owner, since=earliest, action=action or "", limit=limit + 1)
+    cli.render.limited(rows, limit, COLUMNS)
 
 
 def _summary(entry: Item) -> str:

@@ -9,6 +9,7 @@ from booking_cli.framework.context import Cli
 from booking_cli.framework.options import DryRun, Org, argument, option
 from booking_cli.operator import cancellations, secret_keys, storage
 from booking_cli.operator.catalog_import import CatalogImport, read_document, report_partial_import
+from booking_cli.operator.staff_bookings import note_dry_run
 
 if TYPE_CHECKING:
     from booking_core.base.context import Organization
@@ -153,8 +154,7 @@ def _write_summary(
     for note in summary.notes:
         cli.render.note(f"note: {note.pointer}: {note.message}")
     cancellations.note_departures(cli, org, departures, dry_run=dry_run)
-    if dry_run:
-        cli.render.note("Nothing was written (--dry-run).")
+    note_dry_run(cli, dry_run)
 
 
 def _note_objects(notes: "Sequence[Note]") -> list[dict[str, str]]:

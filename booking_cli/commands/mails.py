@@ -2,7 +2,8 @@
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
@@ -15,7 +16,7 @@ from booking_cli.operator.storage import organization_filter
 if TYPE_CHECKING:
     from booking_core.base.context import Organization
     from booking_core.base.errors import Conflict
-    from booking_core.db.engine import Database, Tx
+    from booking_core.db.engine import Database
     from booking_core.notifications import Mail
 
     RetryResult: TypeAlias = tuple[Mail, Organization] | Conflict
@@ -61,13 +62,8 @@ def list_(
     """
     from booking_core import notifications
 
-    mail_status = notifications.MailStatus(status) if status else None
-
-    def find(tx: "Tx", organization: "Organization | None", most: int) -> list[dict[str, Any]]:
-        mails = notifications.find(tx, organization, status=mail_status, limit=most)
-        return [notifications.present(*mail) for mail in mails]
-
-    storage.write_list(cli, find, org, limit, COLUMNS)
+    find = partial(notifications.find, status=notifications.MailStatus(status) if status else None)
+    storage.write_list(cli, find, notifications.present, org, limit, COLUMNS)
 
 
 @command(app, "show", shape="mail")

@@ -1,6 +1,7 @@
 """`booking refunds`: list, retry and settle refunds in the database."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from booking_cli.framework import amounts
@@ -22,7 +23,7 @@ from booking_cli.framework.tables import Columns
 from booking_cli.operator import staff_bookings, storage, transactions
 
 if TYPE_CHECKING:
-    from booking_core.base.context import Actor, Organization
+    from booking_core.base.context import Actor
     from booking_core.db.engine import Tx
     from booking_core.payments import OwnedRefund
 
@@ -76,17 +77,10 @@ def list_(
         booking refunds list --org fjord-tours --status waiting
         booking refunds list --status needs_review -o json
     """
+    from booking_core import payments
 
-    def find(tx: "Tx", organization: "Organization | None", most: int) -> list[dict[str, Any]]:
-        from booking_core import payments
-
-        refund_filter = payments.RefundFilter(status) if status else None
-        return [
-            payments.present_refund(*refund)
-            for refund in payments.find_refunds(tx, organization, status=refund_filter, limit=most)
-        ]
-
-    storage.write_list(cli, find, org, limit, COLUMNS)
+    find = partial(payments.find_refunds, status=payments.RefundFilter(status) if status else None)
+    storage.write_list(cli, find, payments.present_refund, org, limit, COLUMNS)
 
 
 @command(app, "show")

@@ -18,7 +18,6 @@ _DURATION = re.compile(r"(\d{1,9})([smhdw])", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _MAX_S = 100 * 366 * 86_400
 """A century. A longer duration is a typing mistake."""
-_RELATIVE = re.compile(r"\d{1,9}[smhdw]", re.ASCII)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _KEY_LENGTHS = range(8, 201)
 _AMOUNT = re.compile(r"(?P<number>\d{1,18}|\d{1,18}\.\d{1,6})(?: ?(?P<currency>[A-Za-z]{3}))?", re.ASCII)
@@ -70,7 +69,7 @@ def timestamp(text: str) -> str:
     Raises:
         BadParameter: the text is neither.
     """
-    if _RELATIVE.fullmatch(text):
+    if _DURATION.fullmatch(text):
         return (datetime.now(UTC) - timedelta(microseconds=duration_us(text))).isoformat(timespec="seconds")
     try:
         datetime.fromisoformat(text)

@@ -7,31 +7,13 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from booking_cli.framework.errors import CliError, retry_hint
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.formatting import one_line
+from booking_cli.framework.global_options import Options
 from booking_cli.framework.output import Renderer
-
-
-@dataclass(slots=True)
-class Options:
-    """The global options. Each may stand before or after the command; the last one wins."""
-
-    output: str | None = None
-    json: bool = False
-    fields: tuple[str, ...] = ()
-    color: str = "auto"
-    quiet: bool = False
-    verbose: int = 0
-    debug: bool = False
-    no_progress: bool = False
-    yes: bool = False
-    profile: str | None = None
-    base_url: str | None = None
-    api_key_stdin: bool = False
 
 
 class Question(Exception):
@@ -66,15 +48,7 @@ class Cli:
     def render(self) -> Renderer:
         """Return the renderer, made when the options are known."""
         if self._renderer is None:
-            options = self.options
-            self._renderer = Renderer(
-                output="json" if options.json else options.output,
-                fields=options.fields,
-                color=options.color,
-                quiet=options.quiet,
-                verbose=options.verbose or int(options.debug),
-                progress=not options.no_progress,
-            )
+            self._renderer = Renderer(self.options)
         return self._renderer
 
     @property

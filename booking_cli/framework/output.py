@@ -29,6 +29,7 @@ from booking_cli.framework.formatting import (
     value_at,
     wants_color,
 )
+from booking_cli.framework.global_options import Options
 from booking_cli.framework.tables import Columns, build_table
 from booking_core.base.progress import Progress
 
@@ -55,23 +56,11 @@ _DETAIL_LENGTH_MAX = 200
 class Renderer:
     """Writes results, notes and errors in the format of the global options."""
 
-    def __init__(
-        self,
-        *,
-        output: str | None = None,
-        fields: Sequence[str] = (),
-        color: str = "auto",
-        quiet: bool = False,
-        verbose: int = 0,
-        progress: bool = True,
-    ) -> None:
-        self.format = output or ("table" if sys.stdout.isatty() else "tsv")
-        self.fields = tuple(fields)
+    def __init__(self, options: Options) -> None:
+        self.format = "json" if options.json else options.output or ("table" if sys.stdout.isatty() else "tsv")
+        self.fields = options.fields
+        self._options = options
         self._shape: str | None = None
-        self._color = color
-        self._quiet = quiet
-        self._verbose = verbose
-        self._progress = progress
 
     @property
     def is_json(self) -> bool:
@@ -272,7 +261,7 @@ class Renderer:
     def _console(self) -> "Console":
         from rich.console import Console
 
-        is_colored = wants_color(sys.stdout, self._color)
+        is_colored = wants_color(sys.stdout, self._options.color)
         return Console(
             file=sys.stdout,
             force_terminal=is_colored,
@@ -283,19 +272,19 @@ class Renderer:
         )
 
     def _colored(self, text: str, color: str, stream: TextIO) -> str:
-        return f"{color}{text}{PLAIN}" if wants_color(stream, self._color) else text
+        return f"{color}{text}{PLAIN}" if wants_color(stream, self._options.color) else text
 
     def _write(self, text: str) -> None:
         sys.stdout.write(text)
 
     def note(self, text: str) -> None:
         """Write a note to stderr; not in the json modes, and not with --quiet."""
-        if not (self._quiet or self.is_json):
+        if not (self._options.quiet or self.is_json):
             self._write_stderr(text)
 
     def detail(self, text: str) -> None:
         """Write a note that is shown with --verbose."""
-        if self._verbose:
+        if self._options.verbose or self._options.debug:
             self.note(self._colored(text, DIM, sys.stderr))
 
     def warn(self, text: str) -> None:
@@ -311,14 +300,14 @@ class Renderer:
     @contextlib.contextmanager
     def progress(self, title: str) -> Iterator[Progress]:
         """Show a progress bar on stderr if it is a terminal, and yield the function that advances it."""
-        if not (self._progress and sys.stderr.isatty()) or self._quiet or self.is_json:
+        if self._options.no_progress or self._options.quiet or self.is_json or not sys.stderr.isatty():
             yield lambda count, total: None
             return
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as ProgressBar
 
-        console = Console(file=sys.stderr, no_color=not wants_color(sys.stderr, self._color), highlight=False)
+        console = Console(file=sys.stderr, no_color=not wants_color(sys.stderr, self._options.color), highlight=False)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with ProgressBar(*columns, console=console, transient=True) as bar:
             task = bar.add_task(title, total=None)

@@ -260,11 +260,7 @@ def set_guest(cli: Cli, reference: str, body: Mapping[str, Any], *, org: str | N
     from booking_core.models.bookings import BookingGuestChange
 
     change = transactions.parse_request(BookingGuestChange, body)
-    cli.render.one(
-        change_booking(
-            cli, reference, org, lambda tx, actor, booking_id: bookings.change_guest(tx, actor, booking_id, change)
-        )
-    )
+    cli.render.one(change_booking(cli, reference, org, partial(bookings.change_guest, change=change)))
 
 
 def change_party(
@@ -282,13 +278,7 @@ def change_party(
     request = transactions.parse_request(BookingPartyChange, body)
     mode = RefundMode.NONE if refund == "none" else RefundMode.AUTO
     party = Party(guests=request.guests, add_ons=request.add_ons, refund=mode, in_full=refund == "full")
-    changed = change_booking(
-        cli,
-        reference,
-        org,
-        lambda tx, actor, booking_id: bookings.change_party(tx, actor, booking_id, party),
-        dry_run=dry_run,
-    )
+    changed = change_booking(cli, reference, org, partial(bookings.change_party, party=party), dry_run=dry_run)
     effect = {name: value for name, value in changed.items() if name != "booking"}
     cli.render.one({**changed["booking"], "change": effect} | ({"dry_run": True} if dry_run else {}))
     note_dry_run(cli, dry_run)

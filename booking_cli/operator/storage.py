@@ -4,7 +4,7 @@ import contextlib
 import os
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -215,7 +215,8 @@ def _unavailable(message: str) -> CliError:
 
 def write_list(
     cli: Cli,
-    find: "Callable[[Tx, Organization | None, int], list[dict[str, Any]]]",
+    find: Callable[..., Sequence[Any]],
+    present: Callable[..., Any],
     org: str | None,
     limit: int,
     columns: Columns,
@@ -223,12 +224,14 @@ def write_list(
     """Write a list of one organization, or of all.
 
     Args:
-        find: returns at most so many items as JSON, of one organization or of all.
+        find: takes the transaction, the organization or None for all, and the `limit`; returns the arguments of
+            `present` for each item.
+        present: returns an item as JSON.
         org: the slug of the organization; None: all.
     """
     with open_database(cli) as database:
-        rows = database.read(lambda tx: find(tx, organization_filter(tx, org), limit + 1))
-    cli.render.limited(rows, limit, columns)
+        items = database.read(lambda tx: find(tx, organization_filter(tx, org), limit=limit + 1))
+    cli.render.limited([present(*item) for item in items], limit, columns)
 
 
 def organization_filter(tx: "Tx", slug: str | None) -> "Organization | None":

@@ -9,6 +9,7 @@ from support.serving.commands import Booking, Environment, OnTerminal
 from support.world.world import World
 
 from booking_cli.commands import doctor
+from booking_cli.framework.global_options import Options
 from booking_cli.framework.output import Renderer
 from booking_core.base import tokens
 from booking_core.base.clock import DAY, MINUTE, system_clock
@@ -167,7 +168,7 @@ WAITING = Finding(
 
 def table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int, *findings: Finding) -> str:
     monkeypatch.setenv("COLUMNS", str(width))
-    doctor.write_findings(Renderer(output="table"), findings)
+    doctor.write_findings(Renderer(Options(output="table")), findings)
     return capsys.readouterr().out
 
 

@@ -13,6 +13,7 @@ from booking_cli.framework import formatting, tables
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError, UnknownField
 from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.global_options import Options
 from booking_cli.framework.output import Renderer
 from booking_cli.framework.stream import Stream
 from booking_cli.framework.tables import Columns
@@ -33,13 +34,13 @@ def written(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_a_pipe_gets_tab_separated_values_in_full(capsys: pytest.CaptureFixture[str]) -> None:
-    Renderer().many([ITEM], ("id", "name", "price.amount_minor", "tags", "is_published", "note"))
+    Renderer(Options()).many([ITEM], ("id", "name", "price.amount_minor", "tags", "is_published", "note"))
     line = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07\tFjord\\tkayak\\n\\x1b[31m\t89000\twater,early\ttrue\t\n"
     assert written(capsys) == line
 
 
 def test_a_single_thing_is_a_line_for_each_field(capsys: pytest.CaptureFixture[str]) -> None:
-    Renderer().one(ITEM)
+    Renderer(Options()).one(ITEM)
     lines = written(capsys).splitlines()
     assert lines[0] == "id\t0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
     assert lines[2] == "price\t890.00 NOK"
@@ -53,7 +54,7 @@ def test_a_single_thing_on_a_terminal_shows_what_is_in_it(capsys: pytest.Capture
         "add_ons": [],
         "metadata": {},
     }
-    Renderer(output="table").one(item)
+    Renderer(Options(output="table")).one(item)
     lines = [line.split(maxsplit=1) for line in written(capsys).splitlines()]
     assert ["price", "890.00 NOK"] in lines
     assert ["customer.name", "Ada"] in lines
@@ -90,7 +91,7 @@ def test_amounts_have_the_digits_of_their_currency_and_commas_in_tables(
 ) -> None:
     item = {"total": {"amount_minor": amount, "currency": currency}}
     for output, expected in (("table", text), ("tsv", text.replace(",", ""))):
-        renderer = Renderer(output=output)
+        renderer = Renderer(Options(output=output))
         renderer.many([item], ("total",))
         assert written(capsys).splitlines()[-1].strip() == expected
         renderer.one(item)
@@ -118,7 +119,7 @@ def test_a_title_is_the_shortest_unique_end_of_its_path() -> None:
 def test_prose_is_broken_into_lines_where_it_does_not_fit(recorded_terminal: RecordedTerminal) -> None:
     screen = recorded_terminal(50)
     item = {"name": "x" * 20, "summary": "word " * 20}
-    Renderer(color="never").many([item], Columns(("name", "summary"), wrapped=["summary"]))
+    Renderer(Options(color="never")).many([item], Columns(("name", "summary"), wrapped=["summary"]))
     assert max(map(len, screen.getvalue().splitlines())) <= 50
     assert screen.getvalue().count("word") == 20
 
@@ -143,7 +144,7 @@ TOTAL = {"id": "b1", "total": ITEM["price"]}
 def test_fields_are_chosen_in_each_format(
     capsys: pytest.CaptureFixture[str], settings: dict[str, Any], content: Any, lines: list[Any]
 ) -> None:
-    renderer = Renderer(**settings)
+    renderer = Renderer(Options(**settings))
     if isinstance(content, list):
         renderer.many(content, ("id",))
     else:
@@ -153,9 +154,9 @@ def test_fields_are_chosen_in_each_format(
 
 
 def test_json_is_the_object_or_the_envelope_of_the_api(capsys: pytest.CaptureFixture[str]) -> None:
-    Renderer(output="json").one(ITEM)
+    Renderer(Options(output="json")).one(ITEM)
     assert json.loads(written(capsys)) == ITEM
-    Renderer(output="json").many([ITEM, ITEM], ("id",))
+    Renderer(Options(output="json")).many([ITEM, ITEM], ("id",))
     assert json.loads(written(capsys)) == {"data": [ITEM, ITEM], "has_more": False, "next_cursor": None}
 
 
@@ -164,7 +165,7 @@ def test_json_is_the_object_or_the_envelope_of_the_api(capsys: pytest.CaptureFix
 def test_a_field_that_is_not_there_is_refused_before_anything_is_written(
     capsys: pytest.CaptureFixture[str], output: str, path: str
 ) -> None:
-    renderer = Renderer(output=output, fields=["id", path])
+    renderer = Renderer(Options(output=output, fields=("id", path)))
     for write in (lambda: renderer.one(ITEM), lambda: renderer.many([ITEM, ITEM], ("id",))):
         with pytest.raises(UnknownField) as refused:
             write()
@@ -174,30 +175,30 @@ def test_a_field_that_is_not_there_is_refused_before_anything_is_written(
 
 
 def test_an_empty_list_refuses_a_field_when_its_shape_is_known(capsys: pytest.CaptureFixture[str]) -> None:
-    Renderer(fields=["nosuch"]).many([], ("id",))
-    renderer = Renderer(fields=["totals.total.nosuch"])
+    Renderer(Options(fields=("nosuch",))).many([], ("id",))
+    renderer = Renderer(Options(fields=("totals.total.nosuch",)))
     renderer.set_shape("booking")
     with pytest.raises(UnknownField):
         renderer.many([], ("id",))
     with pytest.raises(UnknownField):
         renderer.set_shape("booking", check_now=True)
-    newer = Renderer(fields=["newer"])
+    newer = Renderer(Options(fields=("newer",)))
     newer.set_shape("booking")
     newer.many([{"id": "1", "newer": "x"}], ("id",))
     assert written(capsys) == "x\n"
 
 
 def test_an_empty_list_is_empty_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
-    Renderer(output="json").many([], ("id",))
+    Renderer(Options(output="json")).many([], ("id",))
     assert json.loads(written(capsys))["data"] == []
     for output in ("jsonl", "tsv", "table"):
-        Renderer(output=output).many([], ("id",))
+        Renderer(Options(output=output)).many([], ("id",))
         assert written(capsys) == ""
 
 
 def test_a_table_in_a_pipe_cuts_nothing_and_has_no_color(capsys: pytest.CaptureFixture[str]) -> None:
     long = {"id": ITEM["id"], "name": "x" * 300, "created_at": ITEM["created_at"]}
-    Renderer(output="table").many([long], ("id", "name", "created_at"))
+    Renderer(Options(output="table")).many([long], ("id", "name", "created_at"))
     header, line = written(capsys).splitlines()
     assert header.split() == ["id", "name", "created_at"]
     assert "x" * 300 in line
@@ -207,7 +208,7 @@ def test_a_table_in_a_pipe_cuts_nothing_and_has_no_color(capsys: pytest.CaptureF
 
 def test_columns_that_were_asked_for_are_all_shown(recorded_terminal: RecordedTerminal) -> None:
     screen = recorded_terminal(40)
-    Renderer(color="never", fields=["name", "more"]).many([{"name": "kayak", "more": "x" * 60}], ("name",))
+    Renderer(Options(color="never", fields=("name", "more"))).many([{"name": "kayak", "more": "x" * 60}], ("name",))
     assert screen.getvalue().count("x") == 60
 
 
@@ -216,7 +217,7 @@ def test_no_character_that_controls_or_reorders_is_printed(capsys: pytest.Captur
     escaped = {ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}.get(code, ascii(chr(code))[1:-1])
     item = {"name": f"a{chr(code)}b"}
     for output in ("tsv", "table"):
-        renderer = Renderer(output=output)
+        renderer = Renderer(Options(output=output))
         renderer.one(item)
         renderer.many([item], ("name",))
         assert written(capsys).count(f"a{escaped}b\n") == 2
@@ -250,12 +251,12 @@ def test_an_error_is_a_line_with_a_hint(capsys: pytest.CaptureFixture[str]) -> N
     error = CliError(
         "No such\nthing \x1b[2J", ExitCode.NOT_FOUND, code="not_found", hint="look again", request_id="req_1"
     )
-    Renderer().error(error)
+    Renderer(Options()).error(error)
     assert capsys.readouterr().err == "error: No such thing \\x1b[2J\nrequest: req_1\nhint: look again\n"
 
 
 def test_in_json_modes_stderr_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
-    renderer = Renderer(output="jsonl", verbose=2)
+    renderer = Renderer(Options(output="jsonl", verbose=2))
     renderer.note("a note")
     renderer.detail("a detail")
     renderer.warn("a warning")
@@ -269,7 +270,7 @@ def test_in_json_modes_stderr_is_one_object(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_quiet_keeps_notes_and_not_errors_away(capsys: pytest.CaptureFixture[str]) -> None:
-    renderer = Renderer(quiet=True)
+    renderer = Renderer(Options(quiet=True))
     renderer.note("a note")
     renderer.error(CliError("broken", ExitCode.FAILED, code="internal_error"))
     assert capsys.readouterr().err == "error: broken\n"
@@ -278,7 +279,7 @@ def test_quiet_keeps_notes_and_not_errors_away(capsys: pytest.CaptureFixture[str
 def test_a_bar_is_drawn_on_a_terminal_unless_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     for is_wanted in (True, False):
         monkeypatch.setattr("sys.stderr", screen := Terminal())
-        with Renderer(color="never", progress=is_wanted).progress("importing") as advance:
+        with Renderer(Options(color="never", no_progress=not is_wanted)).progress("importing") as advance:
             advance(3, 7)
         assert ("importing" in screen.getvalue(), screen.getvalue() != "") == (is_wanted, is_wanted)
 

@@ -14,6 +14,7 @@ from support.world.world import DAY, World
 from booking_cli.client import api_departures
 from booking_cli.commands import bookings, customers, events, experiences, gift_cards, keys, mails, orgs
 from booking_cli.commands.webhooks import deliveries, endpoints
+from booking_cli.framework.global_options import Options
 from booking_cli.framework.output import Renderer
 from booking_cli.framework.tables import Columns, Layout
 from booking_core.models.scopes import READ_SCOPES, Scope
@@ -132,7 +133,7 @@ def drawn(
     recorded_terminal: RecordedTerminal, width: int, items: Sequence[Mapping[str, Any]], columns: Columns
 ) -> list[str]:
     screen = recorded_terminal(width)
-    Renderer(color="never").many(items, columns)
+    Renderer(Options(color="never")).many(items, columns)
     return screen.getvalue().splitlines()
 
 
@@ -163,7 +164,7 @@ def test_no_table_is_wider_than_its_terminal(recorded_terminal: RecordedTerminal
 def test_an_ellipsis_cuts_a_long_name_except_in_a_pipe(
     recorded_terminal: RecordedTerminal, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Renderer().many(BOOKINGS, bookings.COLUMNS)
+    Renderer(Options()).many(BOOKINGS, bookings.COLUMNS)
     written = capsys.readouterr().out
     assert all(text in written for text in (*NAMES, *TITLES))
     lines = drawn(recorded_terminal, 80, BOOKINGS, bookings.COLUMNS)
@@ -179,7 +180,7 @@ def test_a_long_column_gets_the_width_that_a_short_one_leaves() -> None:
 
 
 def test_an_empty_object_is_written_as_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    Renderer(output="table").one({})
+    Renderer(Options(output="table")).one({})
     assert capsys.readouterr().out == ""
 
 
@@ -219,7 +220,7 @@ def test_no_id_below_a_row_is_broken_or_cut(recorded_terminal: RecordedTerminal)
     screen = recorded_terminal(80)
     tiers = ", ".join(f"tier-{number}" for number in range(20))
     columns = replace(api_departures.COLUMNS, below=lambda item: f"{item['id']}  {tiers}")
-    Renderer().many([*DEPARTURES, DEPARTURES[0]], columns)
+    Renderer(Options()).many([*DEPARTURES, DEPARTURES[0]], columns)
     lines = screen.getvalue().splitlines()
     details = [line.strip() for line in lines if line.startswith("  ")]
     assert details[0].startswith(f"{ID}  tier-0, ")
@@ -229,7 +230,7 @@ def test_no_id_below_a_row_is_broken_or_cut(recorded_terminal: RecordedTerminal)
 
 def test_a_row_without_a_detail_has_one_line(recorded_terminal: RecordedTerminal) -> None:
     screen = recorded_terminal(80)
-    Renderer().many([{"name": "Ada"}, {"name": "Grace"}], Columns(("name",), below=lambda item: ""))
+    Renderer(Options()).many([{"name": "Ada"}, {"name": "Grace"}], Columns(("name",), below=lambda item: ""))
     assert screen.getvalue().split() == ["name", "Ada", "Grace"]
     assert len(screen.getvalue().splitlines()) == 3
 
