@@ -132,11 +132,6 @@ def create(cli: Cli, body: JsonObject, key_option: str | None) -> tuple[JsonObje
     return created.body, created.is_replay
 
 
-def quote(cli: Cli, body: JsonObject, key: str | None) -> None:
-    """Quote a booking and write the quote; `key` is the idempotency key of the order."""
-    api_client.write_resource(cli, "bookings/quote", "POST", body=body, idempotency_key=key)
-
-
 def preview(cli: Cli, body: JsonObject, key: str | None) -> None:
     """Write the quote of a booking that a dry run does not create; `body` is the body of the booking."""
     with api_client.connect(cli) as client:

@@ -220,7 +220,7 @@ def quote(
         booking bookings quote --departure ID --guest adult=2 -o json
     """
     body = {"departure_id": departure} | options.party(guest, add_on) | ({"hold_id": hold} if hold else {})
-    api_bookings.quote(cli, body, idempotency_key)
+    api_client.write_resource(cli, "bookings/quote", "POST", body=body, idempotency_key=idempotency_key)
 
 
 @command(app, "cancel", shape="booking", changes=True)
