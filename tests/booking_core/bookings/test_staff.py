@@ -15,7 +15,6 @@ from booking_core.base.clock import MINUTE
 from booking_core.base.errors import NotFound
 from booking_core.db import tables
 from booking_core.models.bookings import Booking, BookingSource, CancelReason, PaymentMode
-from booking_core.models.scopes import Scope
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
@@ -178,19 +177,3 @@ def test_a_cancellation_returns_the_parts_of_card_and_gift_card(ops: Operations,
     world.clock.advance(HOUR)
     with nothing_changes(world):
         assert ops.cancel(booking_id, CancelReason.CUSTOMER) == cancelled
-
-
-def test_over_the_api_the_refund_mode_counts_and_the_link_is_shown(
-    ops: Operations, world: World, departure: str, api: Any
-) -> None:
-    unrefunded, refunded = paid(ops, departure), paid(ops, departure)
-    assert api.cancel(unrefunded, refund="none").json()["payment"]["status"] == "paid"
-    assert world.rows(tables.refunds) == []
-    answer = api.cancel(refunded, reason="Rain").json()
-    assert answer["status"] == "cancelled"
-    assert answer["manage_url"].startswith("http")
-    assert [refund["booking_id"] for refund in world.rows(tables.refunds)] == [refunded]
-    assert [ops.booking(booking_id)["cancel_reason"] for booking_id in (unrefunded, refunded)] == ["api", "api"]
-    assert ops.booking(refunded)["cancel_note"] == "Rain"
-    reader = api.with_scopes(Scope.BOOKINGS_READ)
-    assert reader.get(f"/bookings/{refunded}").json()["manage_url"] is None
