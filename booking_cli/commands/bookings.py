@@ -65,7 +65,6 @@ NewName = Annotated[str | None, option("--name NAME", "The guest's new name.")]
 NewEmail = Annotated[str | None, option("--email EMAIL", "The guest's new e-mail address.")]
 NewPhone = Annotated[str | None, option("--phone PHONE", "The guest's new phone number; '' removes it.")]
 NewNote = Annotated[str | None, option("--note TEXT", "The new note for the staff; '' removes it.")]
-UseApi = Annotated[bool, option("--api", "Use the API, also without an API key.", hidden=True)]
 Undo = Annotated[bool, option("--undo", "Take it back.")]
 Reason = Annotated[str | None, option("--reason TEXT", "A reason, for the staff.")]
 ReasonCode = Annotated[
@@ -351,7 +350,7 @@ def reschedule(
     booking_id: BookingId,
     departure: TargetDeparture,
     org: options.OrgOfDatabase = None,
-    use_api: UseApi = False,
+    use_api: options.UseApi = False,
     dry_run: options.DryRun = False,
     idempotency_key: options.IdempotencyKey = None,
 ) -> None:

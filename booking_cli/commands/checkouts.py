@@ -1,13 +1,10 @@
 """`booking checkouts`: create and show checkouts over HTTP."""
 
-from typing import Annotated
-
 from booking_cli.client import api_client
 from booking_cli.framework import options
-from booking_cli.framework.arguments import identifier
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
-from booking_cli.framework.options import Basket, Departure, GiftCard, HoldId, argument
+from booking_cli.framework.options import Basket, CheckoutId, Departure, GiftCard, HoldId
 
 app = command_group("Create and show checkouts that are paid by card.")
 
@@ -35,7 +32,7 @@ def create(
 
 
 @command(app, "get", shape="checkout")
-def get(cli: Cli, checkout_id: Annotated[str, argument("ID", "The checkout's id.", parser=identifier)]) -> None:
+def get(cli: Cli, checkout_id: CheckoutId) -> None:
     """Show a checkout, its booking and its payment.
 
     Examples:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
-from booking_cli.framework.options import option
+from booking_cli.framework.options import Reload, option
 
 app = command_app()
 
@@ -16,7 +16,7 @@ def demo(
     port: Annotated[int, option("--port PORT", "Port to listen on.")] = 8000,
     catalog: Annotated[Path | None, option("--catalog FILE", "Catalogue to serve instead of the examples.")] = None,
     once: Annotated[bool, option("--once", "Run the self-test on a free port, print its steps and exit.")] = False,
-    reload: Annotated[bool, option("--reload", "Restart when the code changes; for development.")] = False,
+    reload: Reload = False,
 ) -> int:
     """Serve two demo organizations with example catalogues, and print an API key and commands to try.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from booking_cli.client import api_client, api_departures
 from booking_cli.commands import manifests
 from booking_cli.commands.halves import require_org, uses_database
+from booking_cli.framework import options
 from booking_cli.framework.arguments import day, identifier
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
@@ -131,7 +132,7 @@ def manifest(
     org: OrgOfDatabase = None,
     as_csv: Annotated[bool, option("--csv", "Write CSV with a header, for a spreadsheet.")] = False,
     as_html: Annotated[bool, option("--html", "Write a page for printing.")] = False,
-    use_api: Annotated[bool, option("--api", "Use the API, also without an API key.", hidden=True)] = False,
+    use_api: options.UseApi = False,
 ) -> None:
     """List the guests of a departure: tiers, add-ons, notes, contact, and unpaid amounts.
 

@@ -7,7 +7,7 @@ import typer
 
 from booking_cli.client import api_client
 from booking_cli.framework import options
-from booking_cli.framework.arguments import duration_s, identifier
+from booking_cli.framework.arguments import duration_s
 from booking_cli.framework.command import command, default_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
@@ -96,7 +96,7 @@ def advance(
 @command(app, "pay", shape="sandbox_payment", changes=True)
 def pay(
     cli: Cli,
-    checkout_id: Annotated[str, argument("ID", "The checkout's id.", parser=identifier)],
+    checkout_id: options.CheckoutId,
     card: Annotated[str, choice("--card", choices=CARDS, help="The test card.")] = "pm_card_visa",
     idempotency_key: options.IdempotencyKey = None,
 ) -> None:

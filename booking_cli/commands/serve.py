@@ -11,7 +11,7 @@ from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli, pause_collections
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
-from booking_cli.framework.options import option
+from booking_cli.framework.options import Reload, option
 from booking_cli.operator import logs, service, storage
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def serve(
     no_worker: Annotated[
         bool, option("--no-worker", "Run no delivery worker; run `booking worker` beside it.")
     ] = False,
-    reload: Annotated[bool, option("--reload", "Restart when the code changes; for development.")] = False,
+    reload: Reload = False,
     wait_for_database: service.WaitForDatabase = service.WAIT_S,
 ) -> int:
     """Serve the API.

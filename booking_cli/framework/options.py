@@ -87,11 +87,17 @@ OrgFilter = Annotated[str | None, option("--org SLUG", "Filter by organization."
 OrgOfDatabase = Annotated[str | None, option("--org SLUG", "Use the database, for this organization (operator).")]
 OrgOfId = Annotated[str | None, option("--org SLUG", "The organization; needed when several have this id.")]
 OrgOfBooking = Annotated[str | None, option("--org SLUG", "The organization; needed with a booking number.")]
+UseApi = Annotated[bool, option("--api", "Use the API, also without an API key.", hidden=True)]
+
+# The service
+
+Reload = Annotated[bool, option("--reload", "Restart when the code changes; for development.")]
 
 # Bookings
 
 BookingRef = Annotated[str, argument("BOOKING", "The booking's id, or its number together with --org.")]
 Departure = Annotated[str, option("--departure ID", "The departure; see `booking availability`.")]
+CheckoutId = Annotated[str, argument("ID", "The checkout's id.", parser=identifier)]
 GiftCard = Annotated[str | None, option("--gift-card CODE", "A gift card to redeem.")]
 HoldId = Annotated[str | None, option("--hold HOLD", "The hold whose seats are booked; it ends.")]
 Guests = Annotated[list[str], option("--guest TIER=COUNT", "Number of guests of a price tier; repeatable.")]

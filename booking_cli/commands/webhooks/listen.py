@@ -51,7 +51,6 @@ EventTypes = Annotated[
 Since = Annotated[str | None, option("--since 10m", "Begin at: 10m (ago) or ISO 8601.", parser=timestamp)]
 NoResume = Annotated[bool, option("--no-resume", "Do not continue where the last run stopped.")]
 Attempts = Annotated[int, option("--attempts N", "Attempts for an event that the receiver refuses.", min=1)]
-Headers = Annotated[list[str] | None, option("--header, -H NAME:VALUE", "Send an extra header; repeatable.")]
 ShowBody = Annotated[bool, option("--show-body", "Show the receiver's responses.")]
 PrintSecret = Annotated[bool, option("--print-secret", "Print the signing secret and exit.")]
 
@@ -114,7 +113,7 @@ def listen(
     no_resume: NoResume = False,
     attempts: Attempts = ATTEMPTS,
     secret_file: SecretFile = None,
-    header: Headers = None,
+    header: receiver.ExtraHeaders = None,
     show_body: ShowBody = False,
     print_secret: PrintSecret = False,
 ) -> None:

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from booking_cli.client.event_feed import FeedEvent
 from booking_cli.client.webhook_secrets import Secrets
 from booking_cli.framework.arguments import header
 from booking_cli.framework.errors import CliError
+from booking_cli.framework.options import option
 
 if TYPE_CHECKING:
     import socket
@@ -34,6 +35,8 @@ _OWN_HEADERS = frozenset({"host", "content-length", "content-type", "transfer-en
 _PORT_AND_PATH = re.compile(r"[0-9]{1,5}(?:[/?]|$)")
 _UNREACHABLE = frozenset({502, 503, 504})
 """The statuses of a proxy in front of an application that is down."""
+
+ExtraHeaders = Annotated[list[str] | None, option("--header, -H NAME:VALUE", "Send an extra header; repeatable.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,6 @@ Changes = Annotated[
 ]
 FromEvent = Annotated[str | None, option("--from-event ID", "Send a past event of the service.", parser=identifier)]
 BodyFile = Annotated[str | None, option("--body @FILE|-", "Send this body, byte for byte; - is stdin.")]
-Headers = Annotated[list[str] | None, option("--header, -H NAME:VALUE", "Send an extra header; repeatable.")]
 SecretText = Annotated[str | None, option("--secret S", "The secret itself, which other users of the machine may see.")]
 Stale = Annotated[bool, option("--stale", "Sign it an hour ago; to be refused.")]
 Future = Annotated[bool, option("--future", "Sign it an hour ahead; to be refused.")]
@@ -107,7 +106,7 @@ def trigger(
     changes: Changes = None,
     from_event: FromEvent = None,
     body_file: BodyFile = None,
-    header: Headers = None,
+    header: receiver.ExtraHeaders = None,
     secret_file: SecretFile = None,
     secret: SecretText = None,
     stale: Stale = False,
