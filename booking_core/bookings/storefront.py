@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import BigInteger, bindparam
+from sqlalchemy import bindparam
 
 from booking_core import bookings, organizations
 from booking_core.base import tokens
@@ -220,7 +220,7 @@ _PURGE = purge_before(
     tables.holds,
     tables.holds.c.created_at,
     tables.holds.c.organization_id == OWNER,
-    tables.holds.c.expires_at < bindparam("ended_before", type_=BigInteger),
+    tables.holds.c.expires_at < bindparam("ended_before"),
 )
 
 

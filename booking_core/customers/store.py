@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from sqlalchemy import Text, bindparam, select
+from sqlalchemy import bindparam, select
 
 from booking_core.customers.rules import CustomerRow
 from booking_core.db.engine import Tx
@@ -12,7 +12,7 @@ from booking_core.db.tables import customers
 from booking_core.models.base import email_key
 
 _CUSTOMERS = select(*columns_of(CustomerRow._fields, customers)).where(customers.c.organization_id == OWNER)
-_BY_EMAIL = customers.c.email_key == bindparam("email_key", type_=Text)
+_BY_EMAIL = customers.c.email_key == bindparam("email_key")
 
 LIST = KeysetList("customers", customers, _CUSTOMERS, {"email_key": _BY_EMAIL})
 

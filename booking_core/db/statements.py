@@ -235,7 +235,7 @@ def rows_before(table: Table, at: ColumnElement[int], *conditions: ColumnElement
     """
     return (
         select(*table.primary_key)
-        .where(at < bindparam("before", type_=BigInteger), *conditions)
+        .where(at < bindparam("before"), *conditions)
         .order_by(at)
         .limit(LIMIT)
         .with_for_update(skip_locked=True)

@@ -8,7 +8,7 @@ restart. An organization as a whole is parked under its own id.
 from collections.abc import Collection
 from typing import NamedTuple
 
-from sqlalchemy import Text, bindparam, delete, func, select
+from sqlalchemy import bindparam, delete, func, select
 
 from booking_core.base.clock import HOUR, MINUTE
 from booking_core.db.engine import Tx
@@ -18,10 +18,7 @@ from booking_core.db.tables import parked_work
 FIRST_DELAY = MINUTE
 DELAY_MAX = HOUR
 
-_OF_JOB = (
-    parked_work.c.organization_id == OWNER,
-    parked_work.c.job == bindparam("job", type_=Text),
-)
+_OF_JOB = (parked_work.c.organization_id == OWNER, parked_work.c.job == bindparam("job"))
 
 
 class ParkedRow(NamedTuple):

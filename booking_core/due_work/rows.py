@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import LIMIT, NOW, OWNER, Statement, as_ids, in_rows, purge_before
-from booking_core.db.tables import Id, organizations
+from booking_core.db.tables import organizations
 
 NIL_ID = "00000000-0000-0000-0000-000000000000"
 """Sorts before every id."""
@@ -98,7 +98,7 @@ def skip_scan(owner: ColumnElement[str], first: Callable[[ColumnElement[bool]], 
         owner: the column with the organization.
         first: selects the organization of the first row, in the order of an index, that meets a condition.
     """
-    start = first(owner > bindparam("after", type_=Id)).scalar_subquery()
+    start = first(owner > bindparam("after")).scalar_subquery()
     owners = select(start.label("organization_id")).cte("owners", recursive=True)
     last = owners.c.organization_id
     following = first(owner > last).correlate(owners).scalar_subquery()

@@ -110,7 +110,7 @@ def _of_each(tx: Tx, statement: Statement, owners: Sequence[str | None], limit: 
 def _named(table: Table, columns: Sequence[ColumnElement[Any]], name: ColumnElement[Any]) -> Statement:
     """Return the statement that finds a row by its name in any organization, with a look-up in each."""
     owned = table.c.organization_id == organization_table.c.id
-    is_named = name == bindparam("name", type_=name.type)
+    is_named = name == bindparam("name")
     return Statement(
         select(*columns, *organizations.COLUMNS).join_from(organization_table, table, owned).where(is_named)
     )
@@ -184,9 +184,7 @@ def lock(tx: Tx, keys: Iterable[MailKey]) -> dict[MailKey, LockedMail]:
 
 _WAITING = Statement(
     select(mails.c.effect_key, mails.c.kind).where(
-        mails.c.organization_id == OWNER,
-        mails.c.status == QUEUED,
-        mails.c.booking_id == bindparam("booking_id", type_=Id),
+        mails.c.organization_id == OWNER, mails.c.status == QUEUED, mails.c.booking_id == bindparam("booking_id")
     )
 )
 
@@ -221,7 +219,7 @@ ENDED_MAILS = {status: _ended(mails, mails.c.effect_key, status) for status in (
 ENDED_UNMAILED = {status: _ended(effects, effects.c.key, status, _UNMAILED) for status in ("done", "failed")}
 
 
-_OF_STATUS = and_(mails.c.organization_id == OWNER, mails.c.status == bindparam("status", type_=Text))
+_OF_STATUS = and_(mails.c.organization_id == OWNER, mails.c.status == bindparam("status"))
 _OLD_MAILS = Statement(
     rows_before(mails, mails.c.completed_at, _OF_STATUS).with_only_columns(*mails.c["organization_id", "effect_key"])
 )

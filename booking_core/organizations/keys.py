@@ -174,7 +174,7 @@ _COUNT_ACTIVE = Statement(
     select(func.count()).where(
         _KEYS.c.organization_id == OWNER,
         _KEYS.c.revoked_at.is_(None),
-        or_(_KEYS.c.expires_at.is_(None), _KEYS.c.expires_at > bindparam("at", type_=BigInteger)),
+        or_(_KEYS.c.expires_at.is_(None), _KEYS.c.expires_at > bindparam("at")),
     )
 )
 

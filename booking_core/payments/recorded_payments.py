@@ -8,7 +8,7 @@ from booking_core import organizations
 from booking_core.base.context import Organization
 from booking_core.db.engine import Tx
 from booking_core.db.statements import OWNER, ROW_ID, Statement, columns_of
-from booking_core.db.tables import Id, payment_records
+from booking_core.db.tables import payment_records
 from booking_core.models.money import money_json
 
 
@@ -30,10 +30,7 @@ class Record(NamedTuple):
 _RECORD = columns_of(Record._fields, payment_records)
 _RECORDS = Statement(
     select(*_RECORD)
-    .where(
-        payment_records.c.organization_id == OWNER,
-        payment_records.c.booking_id == bindparam("booking_id", type_=Id),
-    )
+    .where(payment_records.c.organization_id == OWNER, payment_records.c.booking_id == bindparam("booking_id"))
     .order_by(payment_records.c.created_at, payment_records.c.id)
 )
 _RECORD_BY_ID = Statement(

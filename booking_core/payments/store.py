@@ -73,10 +73,7 @@ _HAS_REFUND = exists().where(
 _COLUMNS = columns_of(PaymentRow._fields, payments, has_refund=_HAS_REFUND)
 _COLUMNS_OR_NULL = [*_COLUMNS[:-1], case((payments.c.id.is_not(None), _HAS_REFUND))]
 """Of a booking that may have no payment: then nothing is searched for."""
-_OF_BOOKING = (
-    payments.c.organization_id == OWNER,
-    payments.c.booking_id == bindparam("booking_id", type_=Id),
-)
+_OF_BOOKING = (payments.c.organization_id == OWNER, payments.c.booking_id == bindparam("booking_id"))
 _GET_PAYMENT = Statement(select(*_COLUMNS).where(*_OF_BOOKING))
 _LOCK_PAYMENT = Statement(select(*_COLUMNS).where(*_OF_BOOKING).with_for_update(key_share=True, of=payments))
 
@@ -120,8 +117,8 @@ _PAID_BY_INTENT = Statement(
     select(payments.c.booking_id)
     .where(
         payments.c.organization_id == OWNER,
-        payments.c.payment_intent == bindparam("payment_intent", type_=Text),
-        payments.c.booking_id != bindparam("booking_id", type_=Id),
+        payments.c.payment_intent == bindparam("payment_intent"),
+        payments.c.booking_id != bindparam("booking_id"),
     )
     .limit(literal_column("1"))
 )
@@ -158,8 +155,7 @@ DROP = InsertFromSelect("dropped_payments", _drop)
 RELEASE = Update("release_payment", payments, sets=("status", "updated_at"), adds=("amount_minor", "released_minor"))
 _LAST_NUMBER = Statement(
     select(func.max(refunds.c.number)).where(
-        refunds.c.organization_id == OWNER,
-        refunds.c.booking_id == bindparam("booking_id", type_=Id),
+        refunds.c.organization_id == OWNER, refunds.c.booking_id == bindparam("booking_id")
     )
 )
 
@@ -313,7 +309,7 @@ def lock_leased(tx: Tx, leases: Iterable[tuple[str, str, str]]) -> dict[tuple[st
 # In the order of bookings, payments and refunds: staff and workers never deadlock.
 _LOCK_REFUND = Statement(_JOINED.where(_IS_MINE, refunds.c.id == ROW_ID).with_for_update(key_share=True, of=_LOCKED))
 _LOCK_REFUNDS_OF_BOOKING = Statement(
-    _JOINED.where(_IS_MINE, refunds.c.booking_id == bindparam("booking_id", type_=Id))
+    _JOINED.where(_IS_MINE, refunds.c.booking_id == bindparam("booking_id"))
     .order_by(refunds.c.number)
     .with_for_update(key_share=True, of=_LOCKED)
 )

@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Text, bindparam, literal_column, select
+from sqlalchemy import Text, bindparam, literal_column, select
 
 from booking_core.base.context import Organization
 from booking_core.db.engine import Tx
@@ -43,7 +43,7 @@ def _due(method: PaymentMethod | None, *, overdue: bool) -> Statement:
     if method is not None:
         conditions.append(bookings.c.payment_method == literal_column(f"'{method}'", Text))
     if overdue:
-        conditions.append(departures.c.starts_at <= bindparam("at", type_=BigInteger))
+        conditions.append(departures.c.starts_at <= bindparam("at"))
     return Statement(
         select(*columns_of(DueBooking._fields, bookings, departures, experiences))
         .join_from(bookings, departures, has_key(departures, bookings, id="departure_id"))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from sqlalchemy import BigInteger, Text, bindparam, or_, select
+from sqlalchemy import Text, bindparam, or_, select
 
 from booking_core.base import tokens
 from booking_core.base.clock import to_datetime
@@ -81,11 +81,11 @@ def _bounded(objects: Objects) -> dict[str, Any]:
 
 # Reading -------------------------------------------------------------------------------------------------------------
 
-_SINCE = audit.c.at >= bindparam("since", type_=BigInteger)
+_SINCE = audit.c.at >= bindparam("since")
 _ACTION = or_(
     bindparam("action", type_=Text) == "",
-    audit.c.action == bindparam("action", type_=Text),
-    audit.c.action.like(bindparam("prefix", type_=Text)),
+    audit.c.action == bindparam("action"),
+    audit.c.action.like(bindparam("prefix")),
 )
 _ENTRIES = (
     select(audit, tables.organizations.c.slug)

@@ -9,7 +9,7 @@ never less.
 
 from dataclasses import dataclass
 
-from sqlalchemy import BigInteger, bindparam, func, select, text, update
+from sqlalchemy import bindparam, func, select, text, update
 
 from booking_core.base.clock import SECOND
 from booking_core.db.engine import Tx
@@ -68,11 +68,7 @@ _INSERT = Statement(
     text("INSERT INTO retention_clock (id, at, moved_at) VALUES (1, :at, :moved_at) ON CONFLICT DO NOTHING")
 )
 """Another worker may begin at the same moment."""
-_MOVE = Statement(
-    update(retention_clock).values(
-        at=bindparam("at", type_=BigInteger), moved_at=bindparam("moved_at", type_=BigInteger)
-    )
-)
+_MOVE = Statement(update(retention_clock).values(at=bindparam("at"), moved_at=bindparam("moved_at")))
 
 
 def read(tx: Tx) -> tuple[int, int | None]:

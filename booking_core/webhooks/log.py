@@ -15,7 +15,7 @@ from sqlalchemy.engine import Dialect
 from booking_core.db import sql_files
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, columns_of, rows_parameter
-from booking_core.db.tables import Id, deliveries, events
+from booking_core.db.tables import deliveries, events
 from booking_core.models.events import EventType
 from booking_core.models.pages import Order
 from booking_core.models.webhooks import DeliveryStatus, FailureReason
@@ -155,8 +155,8 @@ EVENTS = Scans(events, events_of)
 
 @lru_cache(maxsize=4)
 def _rows(by_status: bool = False, by_recovery: bool = False) -> Scans:
-    status = [deliveries.c.status == bindparam("status", type_=Text)] if by_status else []
-    recovery = [deliveries.c.recovery_id == bindparam("recovery_id", type_=Id)] if by_recovery else []
+    status = [deliveries.c.status == bindparam("status")] if by_status else []
+    recovery = [deliveries.c.recovery_id == bindparam("recovery_id")] if by_recovery else []
     return Scans(deliveries, lambda of: rows_of(of, *status, *recovery))
 
 
@@ -231,8 +231,8 @@ def find(tx: Tx, organization_id: str, endpoint_id: str, query: LogQuery) -> lis
 EVENTS_OF = Statement(
     select(*columns_of(Event._fields, events)).where(
         events.c.organization_id == ORGANIZATION_ID,
-        events.c.id >= bindparam("first_id", type_=Id),
-        events.c.id <= bindparam("last_id", type_=Id),
+        events.c.id >= bindparam("first_id"),
+        events.c.id <= bindparam("last_id"),
     )
 )
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Integer, Table, bindparam, select, update
+from sqlalchemy import Integer, Table, bindparam, select, update
 
 from booking_core import organizations
 from booking_core.base.clock import MINUTE
@@ -100,7 +100,7 @@ PARK = Statement(
         *(deliveries.c[key] == bindparam(key, type_=kind) for key, kind in _KEY.items()),
         deliveries.c.lease_until <= NOW,
     )
-    .values(lease_until=NOW + bindparam("wait", type_=BigInteger), lost_leases=bindparam("lost_leases", type_=Integer))
+    .values(lease_until=NOW + bindparam("wait"), lost_leases=bindparam("lost_leases"))
 )
 
 

@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Table, Text, bindparam, cast, func, literal_column, select
+from sqlalchemy import ColumnElement, Table, Text, bindparam, cast, func, literal_column, select
 
 from booking_core.db.engine import Query, Tx
 from booking_core.db.statements import Row, Statement, as_json, columns_of, is_of, rows_parameter
@@ -98,11 +98,9 @@ def save(tx: Tx, organization_id: str, row: EndpointRow) -> None:
 _EXPIRE = Statement(
     webhook_secrets.update()
     .where(*own(webhook_secrets), _secret.expires_at.is_(None))
-    .values(expires_at=bindparam("ends_at", type_=BigInteger))
+    .values(expires_at=bindparam("ends_at"))
 )
-_FORGET = Statement(
-    webhook_secrets.delete().where(*own(webhook_secrets), _secret.expires_at <= bindparam("until", type_=BigInteger))
-)
+_FORGET = Statement(webhook_secrets.delete().where(*own(webhook_secrets), _secret.expires_at <= bindparam("until")))
 
 
 def expire_secret(tx: Tx, organization_id: str, endpoint_id: str, *, ends_at: int, forgotten_until: int) -> None:

@@ -134,12 +134,12 @@ class BookingContext(NamedTuple):
     customer_id: str | None
 
 
-_OF_OTHER_HOLDS = holds.c.id.is_distinct_from(bindparam("hold_id", type_=Id))
+_OF_OTHER_HOLDS = holds.c.id.is_distinct_from(bindparam("hold_id"))
 
 
 _seats_held = select_seats_held(OWNER, _DEPARTURE_ID, NOW).where(_OF_OTHER_HOLDS)
 _customer = select(customers.c.id).where(
-    customers.c.organization_id == OWNER, customers.c.email_key == bindparam("email_key", type_=Text)
+    customers.c.organization_id == OWNER, customers.c.email_key == bindparam("email_key")
 )
 _CONTEXT = Statement(select(NOW, _seats_held.scalar_subquery(), _customer.scalar_subquery()))
 
@@ -169,9 +169,9 @@ _READ = (
 _READ_ONE = Statement(_READ.where(departures.c.id == ROW_ID))
 _READ_OFFERED = Statement(
     _READ.where(
-        departures.c.experience_id == bindparam("experience_id", type_=Id),
+        departures.c.experience_id == bindparam("experience_id"),
         departures.c.starts_at > _AT,
-        departures.c.starts_at < bindparam("before", type_=BigInteger),
+        departures.c.starts_at < bindparam("before"),
         departures.c.status == literal_column("'open'"),
     )
     .order_by(departures.c.starts_at)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, ColumnElement, Text, and_, bindparam, func, literal_column, select, tuple_
+from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, func, literal_column, select, tuple_
 
 from booking_core.bookings.store.rows import OF_OWNER, select_with_payment
 from booking_core.db.engine import Tx
@@ -15,15 +15,12 @@ from booking_core.models.pages import Order
 
 _DEPARTS = and_(
     departures.c.organization_id == OWNER,
-    departures.c.starts_at >= bindparam("departs_from", type_=BigInteger),
-    departures.c.starts_at < bindparam("departs_before", type_=BigInteger),
+    departures.c.starts_at >= bindparam("departs_from"),
+    departures.c.starts_at < bindparam("departs_before"),
 )
-_UPDATED_SINCE = bookings.c.updated_at >= bindparam("updated_since", type_=BigInteger)
+_UPDATED_SINCE = bookings.c.updated_at >= bindparam("updated_since")
 _KEY = (bookings.c.organization_id, bookings.c.id)
-_HAS_ADDRESS = and_(
-    customers.c.organization_id == OWNER,
-    customers.c.email_key == bindparam("email_key", type_=Text),
-)
+_HAS_ADDRESS = and_(customers.c.organization_id == OWNER, customers.c.email_key == bindparam("email_key"))
 # Found through the customer's timeline, which has an entry for each booking: an index of bookings by customer would
 # slow down every insert of a booking.
 _BOOKED_BY = (
@@ -33,7 +30,7 @@ _BOOKED_BY = (
 )
 _OF_CUSTOMER = select(timeline.c.organization_id, timeline.c.booking_id.label("id")).where(
     timeline.c.organization_id == OWNER,
-    timeline.c.customer_id == bindparam("customer_id", type_=Id),
+    timeline.c.customer_id == bindparam("customer_id"),
     timeline.c.kind == literal_column("'booking_created'"),
 )
 # coalesce() keeps SQLite from using the equality in the other direction. It might then reverse the join and read all
@@ -47,14 +44,14 @@ LIST = KeysetList(
     bookings,
     OF_OWNER,
     {
-        "status": bookings.c.status == bindparam("status", type_=Text),
-        "experience_id": bookings.c.experience_id == bindparam("experience_id", type_=Id),
+        "status": bookings.c.status == bindparam("status"),
+        "experience_id": bookings.c.experience_id == bindparam("experience_id"),
         "window": bookings.c.departure_id.in_(select(departures.c.id).where(_DEPARTS)),
         "updated_since": _UPDATED_SINCE,
-        "external_reference": bookings.c.external_reference == bindparam("external_reference", type_=Text),
-        "number": bookings.c.booking_number == bindparam("number", type_=BigInteger),
-        "departure_id": bookings.c.departure_id == bindparam("departure_id", type_=Id),
-        "customer_id": bookings.c.customer_id == bindparam("customer_id", type_=Id),
+        "external_reference": bookings.c.external_reference == bindparam("external_reference"),
+        "number": bookings.c.booking_number == bindparam("number"),
+        "departure_id": bookings.c.departure_id == bindparam("departure_id"),
+        "customer_id": bookings.c.customer_id == bindparam("customer_id"),
         "email_key": bookings.c.customer_id == select(customers.c.id).where(_HAS_ADDRESS).scalar_subquery(),
     },
     select_with_payment,
@@ -62,9 +59,7 @@ LIST = KeysetList(
         "window": select(*_KEY).join_from(departures, bookings, _ON_DEPARTURE).where(_DEPARTS),
         # Sorted as in its index: PostgreSQL does not search the first rows in the table itself.
         "updated_since": OF_OWNER.with_only_columns(*_KEY).where(_UPDATED_SINCE).order_by(bookings.c.updated_at),
-        "departure_id": OF_OWNER.with_only_columns(*_KEY).where(
-            bookings.c.departure_id == bindparam("departure_id", type_=Id)
-        ),
+        "departure_id": OF_OWNER.with_only_columns(*_KEY).where(bookings.c.departure_id == bindparam("departure_id")),
         "customer_id": _OF_CUSTOMER,
         "email_key": _BOOKED_BY,
     },
@@ -74,7 +69,7 @@ SLICE = 2_000
 """Bookings whose texts one statement reads, in a few milliseconds."""
 _CUSTOMER = Statement(select(customers.c.id).where(_HAS_ADDRESS))
 _ID_OF_NUMBER = Statement(
-    OF_OWNER.with_only_columns(bookings.c.id).where(bookings.c.booking_number == bindparam("number", type_=BigInteger))
+    OF_OWNER.with_only_columns(bookings.c.id).where(bookings.c.booking_number == bindparam("number"))
 )
 
 

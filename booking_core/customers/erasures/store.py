@@ -210,9 +210,7 @@ _LOCK_BOOKINGS = Statement(
 )
 _LEGACY = Scan(
     _BOOKINGS.where(
-        _bookings.booking_number.is_(None),
-        _bookings.customer_id.is_(None),
-        ends_at > bindparam("ends_after", type_=BigInteger),
+        _bookings.booking_number.is_(None), _bookings.customer_id.is_(None), ends_at > bindparam("ends_after")
     )
 )
 _GIVE_ENTRIES = Statement(
@@ -220,9 +218,9 @@ _GIVE_ENTRIES = Statement(
     .where(
         _timeline.organization_id == OWNER,
         _timeline.customer_id == _CUSTOMER,
-        _timeline.booking_id == bindparam("booking_id", type_=Id),
+        _timeline.booking_id == bindparam("booking_id"),
     )
-    .values(customer_id=bindparam("new_customer_id", type_=Id))
+    .values(customer_id=bindparam("new_customer_id"))
 )
 OPEN_REFUNDS = ("requested", "sending", "failed", "needs_review")
 IS_OPEN_REFUND = tables.refunds.c.status.in_([literal_column(f"'{status}'") for status in OPEN_REFUNDS])

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from booking_core.db.engine import Tx
 from booking_core.db.paging import KeysetList
 from booking_core.db.statements import OWNER, ROW_ID, Statement, as_json, columns_of, has_key, in_rows, is_of
-from booking_core.db.tables import Id, gift_card_entries, gift_cards
+from booking_core.db.tables import gift_card_entries, gift_cards
 from booking_core.db.unit_of_work import Update
 from booking_core.models.gift_cards import GiftCardStatus
 from booking_core.payments.gift_cards.rules import GiftCardRow, LockedCard, TransactionRow
@@ -80,7 +80,7 @@ _OF_OWNER = gift_cards.c.organization_id == OWNER
 _IS_ON = gift_cards.c.deactivated_at.is_(None)
 _HAS_BALANCE = and_(_OF_OWNER, _IS_ON, gift_cards.c.balance_minor > _ZERO)
 _HAS_BEGUN = or_(gift_cards.c.valid_from.is_(None), gift_cards.c.valid_from <= _NOW)
-_UPDATED_SINCE = gift_cards.c.updated_at >= bindparam("updated_since", type_=BigInteger)
+_UPDATED_SINCE = gift_cards.c.updated_at >= bindparam("updated_since")
 
 
 def _any_of(*conditions: tuple[ColumnElement[bool], ColumnElement[Any]]) -> Select[Any]:
@@ -193,7 +193,7 @@ TRANSACTIONS = KeysetList(
     "gift_card_transactions",
     gift_card_entries,
     select(gift_card_entries).where(gift_card_entries.c.organization_id == OWNER),
-    {"gift_card_id": gift_card_entries.c.gift_card_id == bindparam("gift_card_id", type_=Id)},
+    {"gift_card_id": gift_card_entries.c.gift_card_id == bindparam("gift_card_id")},
     _transactions,
 )
 """A page sorts the entries of its card, which are as many as the bookings that it paid for."""
@@ -224,10 +224,7 @@ def _redeemed() -> Select[Any]:
     parts = select(total).where(same).scalar_subquery()
     count = select(func.count()).select_from(restored.amount_minor.table).where(same).scalar_subquery()
     return select(entry.gift_card_id, -entry.amount_minor - parts, count).where(
-        entry.organization_id == OWNER,
-        entry.booking_id == bindparam("booking_id", type_=Id),
-        entry.kind == "redeem",
-        ~again,
+        entry.organization_id == OWNER, entry.booking_id == bindparam("booking_id"), entry.kind == "redeem", ~again
     )
 
 

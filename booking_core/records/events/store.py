@@ -30,7 +30,6 @@ from booking_core.base.clock import END_OF_TIME, MINUTE
 from booking_core.db.engine import Tx
 from booking_core.db.statements import LIMIT, OWNER, ROW_ID, Statement, columns_of, in_selected, is_of
 from booking_core.db.tables import (
-    Id,
     deliveries,
     events,
     events_by_type,
@@ -145,7 +144,7 @@ def _of_one(shape: _Shape, kinds: list[Any]) -> list[Any]:
 
     The sums hide columns of other indexes, which SQLite would scan rather than sort the few rows of this one.
     """
-    query, between = _EVENTS.where(events.c.resource_id == bindparam("resource_id", type_=Id)), _between(shape)
+    query, between = _EVENTS.where(events.c.resource_id == bindparam("resource_id")), _between(shape)
     sequence, created_at = (column + literal_column("0") for column in (events.c.sequence, events.c.created_at))
     single = query.where(events.c.type.in_(kinds), events.c.occurrence == _START, *between(sequence, created_at))
     repeated = query.where(events.c.occurrence != _START, *between(events.c.occurrence, events.c.created_at))
@@ -179,8 +178,8 @@ def _between(shape: _Shape) -> Callable[[ColumnElement[int], ColumnElement[int]]
 def _bounds(order: Order) -> CTE:
     """Return the bounds of the sequences of all events in the period after the cursor."""
     other = events.alias("other")
-    before = other.c.created_at < bindparam("surely_before", type_=BigInteger)
-    behind = other.c.created_at >= bindparam("surely_behind", type_=BigInteger)
+    before = other.c.created_at < bindparam("surely_before")
+    behind = other.c.created_at >= bindparam("surely_behind")
 
     def nearest(dated: ColumnElement[bool], order: ColumnElement[Any]) -> ColumnElement[Any]:
         is_own = other.c.organization_id == OWNER
@@ -229,7 +228,7 @@ _FIRST_ONES = (
 )
 # An event dated far ahead, by a clock that was wrong once, must not keep the others for so long.
 _NOT_OLD = select(func.coalesce(func.min(_FIRST_ONES.c.sequence), _END)).where(
-    _FIRST_ONES.c.created_at >= _BEFORE, _FIRST_ONES.c.created_at < bindparam("surely_behind", type_=BigInteger)
+    _FIRST_ONES.c.created_at >= _BEFORE, _FIRST_ONES.c.created_at < bindparam("surely_behind")
 )
 _OLD = (
     select(events.c.sequence)
@@ -271,7 +270,7 @@ _ORGANIZATIONS_BEFORE = Statement(
         organizations.c.id,
         func.coalesce(bindparam("before", type_=BigInteger) > _OLDEST, false()),
     )
-    .where(organizations.c.id > bindparam("after", type_=Id))
+    .where(organizations.c.id > bindparam("after"))
     .order_by(organizations.c.id)
     .limit(LIMIT)
 )
