@@ -173,6 +173,21 @@ def test_the_slow_lane_is_never_wider_than_what_is_free(hooks: Hooks) -> None:
     assert len(hooks.claim(free=4, slow_free=100)) == 4
 
 
+def test_hanging_endpoints_do_not_delay_an_answering_endpoint(hooks: Hooks, clock: FixedClock) -> None:
+    hanging = [hooks.endpoint() for _ in range(40)]
+    for _ in range(3):  # their second events wait for the first ones, which are under way
+        hooks.publish(CARD)
+    under_way = hooks.claim()
+    assert len(under_way) == 40
+    clock.advance(5 * SECOND)
+    healthy = hooks.endpoint()
+    hooks.publish()
+    in_flight = of(under_way)
+    assert of(hooks.claim(free=4, per_endpoint=1, in_flight=in_flight)) == {healthy: 1}
+    assert set(in_flight) == set(hanging)
+    assert hooks.claim(free=4, per_endpoint=1, in_flight=in_flight | {healthy: 1}) == []
+
+
 # Order -----------------------------------------------------------------------------------------------------------
 
 
