@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HOST = "127.0.0.1"
 """The only address for listening and sending."""
 
-START_TIMEOUT_S, STOP_TIMEOUT_S = 60.0, 10.0
+STOP_TIMEOUT_S = 10.0
 GIVE_UP_S = 240.0
 """Longer than any work of another process, and than anything that the bench waits for."""
 LOOK_AGAIN_S = 0.02
@@ -57,6 +57,7 @@ def serving(
     env: dict[str, str] | None = None,
     is_ready: Callable[[Server], object] | None = None,
     pause_s: float = 0.05,
+    timeout_s: float = 60.0,
 ) -> Iterator[Server]:
     """Run a command; yield it when it answers on `port`, or `is_ready`, and stop it and its children afterwards.
 
@@ -70,7 +71,7 @@ def serving(
             )
         server = Server(child.pid, port, log)
         try:
-            deadline = time.monotonic() + START_TIMEOUT_S
+            deadline = time.monotonic() + timeout_s
             while not (is_ready or status)(server):
                 if child.poll() is not None or time.monotonic() > deadline:
                     tail = log.read_text(errors="replace")[-3000:]

@@ -1,12 +1,16 @@
-"""The start of the service, and what it uses when it is idle."""
+"""The start of the service, what it uses when it is idle, and the set-up of a fresh clone."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 from support.serving.servers import free_port
 
@@ -15,6 +19,8 @@ from bench.processes import ROOT, Server, cpu_s, serving, status, tree
 from bench.service import Service, Shop, answer
 from bench.stage import Stage
 
+UV = Path(sys.executable).parent / "uv"
+_KEY = re.compile(r"BOOKING_API_KEY=(\S+)")
 SETTLE_S = 3.0
 """Seconds after the start and a first request, which loads everything."""
 LONGER = 5
@@ -63,12 +69,14 @@ def start(stage: Stage, stack: ExitStack) -> Sides:
 def _served_ms(service: Service, reader: Shop) -> float:
     """Measure the time from the start of the process to its first response that came from the database."""
     port, began = free_port(), time.perf_counter()
-
-    def is_ready(server: Server) -> bool:
-        return status(server, "/api/v1/me", reader.api_key) == 200
-
+    is_ready = partial(answers_key, reader.api_key)
     with serving(service.command(port, worker=True), port=port, env=service.env, pause_s=0.005, is_ready=is_ready):
         return (time.perf_counter() - began) * 1e3
+
+
+def answers_key(api_key: str, server: Server) -> bool:
+    """Return whether the service answers a request with this key."""
+    return status(server, "/api/v1/me", api_key) == 200
 
 
 def _imported_ms() -> float:
@@ -77,4 +85,46 @@ def _imported_ms() -> float:
     return (time.perf_counter() - began) * 1e3
 
 
-ENTRIES = (idle, start)
+@entry("setup", "make run in a clone, to its first answer", Goal("s", at_most=4))
+def setup(stage: Stage, stack: ExitStack) -> Sides:
+    clone = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="booking-setup-"))) / "clone"
+    subprocess.run(["git", "clone", "--quiet", "--depth", "1", f"file://{ROOT}", str(clone)], check=True)
+    return {
+        "make run": timed("s", partial(_run_s, clone)),
+        "uv pip install": timed("s", partial(_install_s, clone)),
+    }
+
+
+def _run_s(clone: Path) -> float:
+    """Measure `make run` in a clone without an environment and with empty caches, up to an answer of `GET /me`."""
+    for leftover in (".venv", ".demo"):
+        shutil.rmtree(clone / leftover, ignore_errors=True)
+    port, began = free_port(), time.perf_counter()
+    command = ["make", "-C", str(clone), "run", f"PYTHON={sys.executable}", "VENV=.venv", f"PORT={port}"]
+    with tempfile.TemporaryDirectory() as cache:
+        env = _empty_caches(cache) | {"PATH": f"{UV.parent}{os.pathsep}{os.environ['PATH']}"}
+        with serving(command, port=port, env=env, is_ready=_answers_printed_key, timeout_s=600):
+            return time.perf_counter() - began
+
+
+def _answers_printed_key(server: Server) -> bool:
+    key = _KEY.search(server.log.read_text())
+    return bool(key) and answers_key(key[1], server)
+
+
+def _install_s(clone: Path) -> float:
+    """Measure uv alone, with the set that `make run` installs."""
+    with tempfile.TemporaryDirectory() as folder:
+        env, python = os.environ | _empty_caches(f"{folder}/cache"), f"{folder}/venv/bin/python"
+        began = time.perf_counter()
+        subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, f"{folder}/venv"], env=env, check=True)
+        install = [UV, "pip", "install", "--quiet", "--python", python, "--require-hashes", "-r", "locks/run.txt"]
+        subprocess.run(install, cwd=clone, env=env, check=True)
+        return time.perf_counter() - began
+
+
+def _empty_caches(folder: str) -> dict[str, str]:
+    return {"UV_CACHE_DIR": folder, "PIP_NO_CACHE_DIR": "1"}
+
+
+ENTRIES = (idle, start, setup)
