@@ -89,20 +89,25 @@ def _imported_ms() -> float:
 def setup(stage: Stage, stack: ExitStack) -> Sides:
     clone = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="booking-setup-"))) / "clone"
     subprocess.run(["git", "clone", "--quiet", "--depth", "1", f"file://{ROOT}", str(clone)], check=True)
+    failing_uv = clone.parent / "bin" / "uv"
+    failing_uv.parent.mkdir()
+    failing_uv.write_text("#!/bin/sh\nexit 1\n")
+    failing_uv.chmod(0o755)
     return {
-        "make run": timed("s", partial(_run_s, clone)),
+        "make run": timed("s", partial(_run_s, clone, UV)),
         "uv pip install": timed("s", partial(_install_s, clone)),
+        "make run, pip alone": timed("s", partial(_run_s, clone, failing_uv)),
     }
 
 
-def _run_s(clone: Path) -> float:
+def _run_s(clone: Path, uv: Path) -> float:
     """Measure `make run` in a clone without an environment and with empty caches, up to an answer of `GET /me`."""
     for leftover in (".venv", ".demo"):
         shutil.rmtree(clone / leftover, ignore_errors=True)
     port, began = free_port(), time.perf_counter()
     command = ["make", "-C", str(clone), "run", f"PYTHON={sys.executable}", "VENV=.venv", f"PORT={port}"]
     with tempfile.TemporaryDirectory() as cache:
-        env = _empty_caches(cache) | {"PATH": f"{UV.parent}{os.pathsep}{os.environ['PATH']}"}
+        env = _empty_caches(cache) | {"PATH": f"{uv.parent}{os.pathsep}{os.environ['PATH']}"}
         with serving(command, port=port, env=env, is_ready=_answers_printed_key, timeout_s=600):
             return time.perf_counter() - began
 
