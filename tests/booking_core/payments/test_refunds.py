@@ -200,6 +200,8 @@ def test_an_accepted_refund_is_looked_at_again_by_its_id(till: Till) -> None:
     booking_id = till.with_refund()
     till.answer(till.one(), RefundOutcome.ACCEPTED, reason="pending")
     assert till.refund(booking_id)["status"] == "sending"
+    accepted, _ = till.world.database.read(lambda tx: payments.find_refund(tx, booking_id))
+    assert accepted.state.for_staff().startswith("The gateway has accepted the refund of ")
     till.world.clock.advance(600 * SECOND)
     claimed = till.one()
     assert claimed.provider_refund_id == f"re_{claimed.id}"

@@ -160,6 +160,15 @@ def test_an_organization_whose_places_are_taken_is_refused_as_by_a_queue(world: 
         pass
 
 
+def test_a_call_that_ends_leaves_the_places_of_the_others_taken(world: World) -> None:
+    calls, organization = PaymentCalls(StripeIntents(), of_one_max=2), world.organization
+    with calls.place(organization):
+        with calls.place(organization):
+            pass
+        with calls.place(organization), pytest.raises(Unavailable), calls.place(organization):
+            pass
+
+
 def test_a_sandbox_which_asks_no_stripe_takes_no_place(world: World) -> None:
     calls, sandbox = PaymentCalls(StripeIntents(), of_one_max=PLACES), replace(world.organization, clock_offset=0)
     with ExitStack() as places:

@@ -104,6 +104,17 @@ def test_a_flood_leaves_an_equal_part_to_another(traffic: Traffic) -> None:
     assert len(traffic.send("B", 1000)) == rules.PLACES_MIN // 3 - 1
 
 
+def test_places_grow_by_a_quarter_with_each_tick_in_time(traffic: Traffic) -> None:
+    for _ in range(10):
+        traffic.admission.tick(LATE_S)
+    admitted = []
+    for _ in range(3):
+        admitted.append(len(traffic.send("A", 2 * PLACES_MAX)))
+        traffic.end(*["A"] * admitted[-1])
+        traffic.admission.tick(ON_TIME_S)
+    assert admitted == [256, 320, 400]
+
+
 def test_an_organization_without_a_request_in_flight_is_never_refused(traffic: Traffic) -> None:
     others = [chr(ord("D") + number % 20) + str(number) for number in range(20)]
     for key in others:
