@@ -15,6 +15,7 @@ import orjson
 import pytest
 from starlette.testclient import TestClient
 from support.api.api import Api, booking_body, error_of, fresh_key
+from support.api.raw import call
 from support.api.refusals import invalid_field
 from support.databases.databases import connect, departure_held, is_sqlite
 from support.faults.statements import failing_at
@@ -60,6 +61,19 @@ def test_a_booking_without_a_key_is_refused(api: Api, departure: str) -> None:
 def test_a_key_of_another_length_or_alphabet_is_refused(api: Api, departure: str, key: bytes) -> None:
     response = api.call("POST", "/bookings", json=booking_body(departure), headers={"Idempotency-Key": key})
     assert invalid_field(response) == "Idempotency-Key"
+    assert api.world.rows(tables.bookings) == []
+
+
+def test_a_key_that_is_sent_twice_is_refused(api: Api, departure: str) -> None:
+    headers = [
+        ("idempotency-key", "first-key"),
+        ("idempotency-key", "second-key"),
+        ("content-type", "application/json"),
+    ]
+    body = orjson.dumps(booking_body(departure))
+    response = call(api.client, "POST", "/api/v1/bookings", key=api.key, headers=headers, pieces=[body])
+    (detail,) = response.json()["details"]
+    assert (response.status_code, detail["field"], detail["reason"]) == (400, "Idempotency-Key", "repeated")
     assert api.world.rows(tables.bookings) == []
 
 

@@ -13,6 +13,7 @@ from support.world.world import DAY, NOON, FixedClock, make_world
 
 from booking_core import notifications
 from booking_core.base.clock import MINUTE
+from booking_core.base.errors import Conflict
 from booking_core.bookings import checkouts
 from booking_core.customers.erasures import processing
 from booking_core.customers.erasures.store import columns
@@ -188,6 +189,12 @@ def test_an_anonymized_customer_cannot_be_updated(guests: Guests) -> None:
 
 def refusal(guests: Guests) -> str | None:
     return guests.ops.refusal(guests.request)[1]
+
+
+def test_a_refused_erasure_names_the_bookings_to_come(guests: Guests) -> None:
+    number = guests.book("booked")["booking_number"]
+    with pytest.raises(Conflict, match=rf"bookings to come \(#{number}\)"):
+        guests.request()
 
 
 def test_an_erasure_is_refused_until_every_booking_is_cancelled_or_over(guests: Guests) -> None:
