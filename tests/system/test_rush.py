@@ -158,9 +158,9 @@ def test_without_both_guards_seats_are_oversold_and_the_check_fails(
     monkeypatch.setattr(departures, "seats_available", lambda total, sold, on_hold: 1_000_000)
     monkeypatch.setattr(execution, "Creations", partial(Creations, clock=lambda: 0.0))
     monkeypatch.setattr(app, "Admission", partial(Admission, clock=lambda: 0.0))
-    unbind(fresh_database_url)
     with new_world(fresh_database_url) as world:
         departure, key = world.departure(world.experience(), seats=7), world.key()
+        unbind(fresh_database_url)  # a column has no default either, so no departure can be made afterwards
         with served_in_process(fresh_database_url) as port:
             at_once([port], key, [partial(Line.get, path="/me")])  # the buyers do not wait for the look-up of the key
             purchases = buy([port], key, departure, [1] * 50)
