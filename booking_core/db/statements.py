@@ -13,6 +13,7 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     Boolean,
+    ColumnCollection,
     ColumnElement,
     FromClause,
     Integer,
@@ -38,7 +39,6 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import ClauseElement
-from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.type_api import TypeEngine
 
@@ -70,7 +70,7 @@ LIMIT = bindparam("limit", type_=Integer)
 
 Row = tuple[Any, ...]
 Build = Callable[[Dialect], ClauseElement]
-NamedColumns = ReadOnlyColumnCollection[str, Any]
+NamedColumns = ColumnCollection[str, Any]
 Types = Mapping[str, TypeEngine[Any] | type[TypeEngine[Any]]]
 
 
