@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from support.databases.databases import connect, departure_held, numbers_held, rows_held
+from support.databases.databases import departure_held, numbers_held, rows_held, wait_for_lock
 from support.world.creating import create
-from support.world.lanes import Client, running, statuses, until, url_of
+from support.world.lanes import Client, running, statuses, until
 from support.world.world import World
 
 from booking_core import bookings
@@ -53,7 +53,7 @@ def test_a_locked_departure_makes_no_booking_of_another_organization_wait(
     async def scenario() -> None:
         async with running(world) as service:
             hostile, quiet = Client(service, world), Client(service, neighbour)
-            with rows_held(url_of(world), "SELECT 1 FROM departures WHERE id = ANY(%s::uuid[]) FOR UPDATE", locked):
+            with rows_held(world.url, "SELECT 1 FROM departures WHERE id = ANY(%s::uuid[]) FOR UPDATE", locked):
                 waiting = [hostile.book(locked[n % 4], f"waiting-{n:03}") for n in range(40)]
                 answers = [await quiet.book(elsewhere, f"quiet-{n:03}") for n in range(50)]
                 same_shop = await hostile.book(departure, "same-shop-01")
@@ -79,7 +79,7 @@ def test_an_unexpected_lock_sends_a_batch_to_the_waiting_lane(
         async with running(world) as service:
             hostile, quiet = Client(service, world), Client(service, neighbour)
             assert statuses([await hostile.book(departure, "customer-01")]) == [201]
-            with rows_held(url_of(world), "SELECT 1 FROM customers WHERE organization_id = %s FOR UPDATE", world.org):
+            with rows_held(world.url, "SELECT 1 FROM customers WHERE organization_id = %s FOR UPDATE", world.org):
                 waiting = [hostile.book(departure, f"waiting-{n:03}") for n in range(20)]
                 answers = [await quiet.book(elsewhere, f"quiet-{n:03}") for n in range(50)]
                 assert not any(task.done() for task in waiting)  # type: ignore[attr-defined]
@@ -128,7 +128,7 @@ def test_a_lock_that_is_kept_is_refused_and_the_retry_books_once(
     async def scenario() -> None:
         async with running(world) as service:
             client = Client(service, world)
-            with holding(url_of(world), departure if holding is departure_held else world.org):
+            with holding(world.url, departure if holding is departure_held else world.org):
                 refused = await asyncio.gather(*(client.book(departure, f"refused-{n:03}") for n in range(40)))
             assert [(type(result), result.retry_after_s > 0) for result in refused] == [(Unavailable, True)] * 40
             assert world.rows(tables.idempotency) == []
@@ -153,24 +153,16 @@ def test_a_duplicate_of_a_waiting_request_is_in_progress(
     async def scenario() -> None:
         async with running(world) as service:
             client = Client(service, world)
-            with departure_held(url_of(world), departure):
+            with departure_held(world.url, departure):
                 first = client.book(departure, "twin-key-1")
                 await until(lambda: service.creations.locked.threads[world.org] == 1)
-                await until(lambda: waits_for_a_lock(url_of(world)))
+                await asyncio.to_thread(wait_for_lock, world.url)
                 (twin,) = await asyncio.to_thread(world.database.write, lambda tx: bookings.create_many(tx, [request]))
             assert isinstance(twin, IdempotencyInProgress)
             assert statuses([await first]) == [201]
 
     asyncio.run(scenario())
     assert len(world.rows(tables.bookings)) == 1
-
-
-def waits_for_a_lock(url: str) -> bool:
-    with connect(url) as connection:
-        (is_waiting,) = connection.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        ).fetchone()
-    return bool(is_waiting)
 
 
 class Batches:
@@ -284,7 +276,7 @@ def test_a_file_that_another_process_keeps_is_waited_for_once_by_all(
         async with running(world) as service:
             client = Client(service, world)
             assert statuses([await client.book(departure, "before-001")]) == [201]
-            with numbers_held(url_of(world), world.org):
+            with numbers_held(world.url, world.org):
                 monkeypatch.setattr(sqlite.SqliteConnection, "begin", counted)
                 booked = [client.book(departure, f"waits-{n:03}") for n in range(3 * BATCH)]
                 write = service.write(lambda tx: tx.now(), organization_id=world.org, is_once=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.databases.databases import departure_held
-from support.world.lanes import HeldWork, running, url_of
+from support.world.lanes import HeldWork, running
 from support.world.world import World
 
 from booking_core.base.errors import Unavailable
@@ -39,7 +39,7 @@ def test_a_locked_row_holds_no_write_of_another_organization(
 
     async def scenario() -> None:
         async with running(world) as service:
-            with departure_held(url_of(world), departure):
+            with departure_held(world.url, departure):
                 waiting = [
                     asyncio.ensure_future(service.write(wait, organization_id=world.org, is_once=False))
                     for _ in range(30)
@@ -57,8 +57,8 @@ def test_a_locked_row_holds_no_write_of_another_organization(
 @pytest.mark.usefixtures("postgresql_only")
 def test_a_write_that_waits_too_long_for_a_lock_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres, "LOCK_TIMEOUT_MS", 50)
-    departure, database = world.departure(world.experience()), Database(url_of(world), clock=world.clock)
-    with departure_held(url_of(world), departure), pytest.raises(Unavailable) as raised:
+    departure, database = world.departure(world.experience()), Database(world.url, clock=world.clock)
+    with departure_held(world.url, departure), pytest.raises(Unavailable) as raised:
         database.write(lambda tx: capacity.lock_bookable(tx, world.caller(), departure))
     assert (raised.value.is_locked, raised.value.for_all) == (True, False)
     database.close()

@@ -83,17 +83,12 @@ class HeldWork:
 @asynccontextmanager
 async def running(world: World, rate_limit: RateLimit | None = None) -> AsyncIterator[Service]:
     """Run the executors of a process."""
-    settings = Settings(database_url=url_of(world), secret_key=SECRET, secret_key_check="warn", rate_limit=rate_limit)
-    service = Service(settings, Database(url_of(world), clock=world.clock))
+    settings = Settings(database_url=world.url, secret_key=SECRET, secret_key_check="warn", rate_limit=rate_limit)
+    service = Service(settings, Database(world.url, clock=world.clock))
     try:
         yield service
     finally:
         await asyncio.to_thread(service.close)
-
-
-def url_of(world: World) -> str:
-    """Return the URL of the database."""
-    return world.url
 
 
 async def until(condition: Callable[[], bool]) -> None:
