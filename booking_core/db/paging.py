@@ -223,7 +223,7 @@ def _direction(order: Order, *columns: ColumnElement[Any]) -> list[ColumnElement
     return [column if order is Order.ASC else column.desc() for column in columns]
 
 
-def envelope(data: Sequence[dict[str, Any]], next_cursor: str | None) -> JsonPage:
+def envelope(data: Sequence[object], next_cursor: str | None) -> JsonPage:
     """Return the page envelope of the contract."""
     return {"data": data, "has_more": next_cursor is not None, "next_cursor": next_cursor}
 

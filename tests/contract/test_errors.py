@@ -359,7 +359,7 @@ def test_an_unreachable_database_is_reported_as_unavailable(api: Api, monkeypatc
     def fail(*_: object, **__: object) -> None:
         raise Unavailable
 
-    monkeypatch.setattr(departures, "find_available", fail)
+    monkeypatch.setattr(departures, "render_available", fail)
     answer = api.get("/availability", **{"from": "2026-11-20"})
     refused(answer, 503, "service_unavailable")
     assert int(answer.headers["retry-after"]) >= 1

@@ -6,7 +6,7 @@ cancelled with it.
 """
 
 from booking_core.catalogue.departures.announcing import TOUCHED, announce
-from booking_core.catalogue.departures.rules import DepartureRow, closes_at, ends_at, seats_available, status, window
+from booking_core.catalogue.departures.rules import DepartureRow, closes_at, ends_at, seats_available, window
 from booking_core.catalogue.departures.service import (
     close,
     find_available,
@@ -15,6 +15,7 @@ from booking_core.catalogue.departures.service import (
     get,
     lock,
     organizations_of,
+    render_available,
     reopen,
     set_seats,
 )

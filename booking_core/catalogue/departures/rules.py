@@ -5,6 +5,8 @@ from datetime import date, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import orjson
+
 from booking_core.base.clock import HOUR, MINUTE, Zone
 from booking_core.base.errors import Unprocessable
 from booking_core.catalogue.experiences import Tier, advertised_minor, tiers
@@ -19,6 +21,8 @@ _LOCAL = len("2026-12-24T10:00:00")
 """The length of a timestamp without its offset."""
 _PRICES_MAX = 4096
 """The number of different prices that are kept presented."""
+_RENDERED_MAX = 4096
+"""The number of departures that are kept as JSON."""
 
 
 class DepartureRow(NamedTuple):
@@ -42,6 +46,10 @@ class DepartureRow(NamedTuple):
     hours_before_booking_closes: int | None
 
 
+_STARTS_AT = DepartureRow._fields.index("starts_at")
+_HOURS_BEFORE_BOOKING_CLOSES = DepartureRow._fields.index("hours_before_booking_closes")
+
+
 def seats_available(total: int, seats_taken: int, seats_held: int) -> int:
     """Return the available seats; 0 where staff lowered the total below the sold seats (decision B3)."""
     return max(0, total - seats_taken - seats_held)
@@ -61,7 +69,7 @@ def closes_at(starts_at: int, experience_hours: int | None, organization_hours: 
     return starts_at - hours * HOUR
 
 
-def status(stored: str, closes_at: int, available: int, at: int, *, has_price: bool) -> str:
+def status(stored: str, is_past_closing: bool, available: int, *, has_price: bool) -> str:
     """Return the status at an instant, by precedence: cancelled, closed, sold out, open (decision B1).
 
     Args:
@@ -70,7 +78,7 @@ def status(stored: str, closes_at: int, available: int, at: int, *, has_price: b
     """
     if stored == _CANCELLED:
         return _CANCELLED
-    if stored == _CLOSED or at >= closes_at or not has_price:
+    if stored == _CLOSED or is_past_closing or not has_price:
         return _CLOSED
     return _OPEN if available else _SOLD_OUT
 
@@ -123,47 +131,66 @@ def _present_prices(
 
 
 def presenter(zone: Zone, organization_hours: int, at: int) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
-    """Return a function that presents a row of `store.available` as in API v1 section 2, at an instant.
-
-    Rows are unpacked by position and common values are looked up once, because a response has thousands of rows.
-    """
-    iso, timezone = zone.iso_again, zone.name
+    """Return a function that presents a row of `store.available` as in API v1 section 2, at an instant."""
 
     def present(row: tuple[Any, ...]) -> dict[str, Any]:
-        (
-            departure_id,
-            experience_id,
-            starts,
-            own_end,
-            stored_status,
-            seats_total,
-            seats_taken,
-            seats_held,
-            price_minor,
-            prices,
-            price_from,
-            price_tiers,
-            currency,
-            duration_minutes,
-            experience_hours,
-        ) = row
-        closes = closes_at(starts, experience_hours, organization_hours)
-        available = seats_available(seats_total, seats_taken, seats_held)
-        price, offered = _present_prices(price_tiers, price_from, price_minor, prices, currency)
-        starts_at = iso(starts)
-        return {
-            "id": departure_id,
-            "experience_id": experience_id,
-            "starts_at": starts_at,
-            "starts_at_local": starts_at[:_LOCAL],
-            "timezone": timezone,
-            "ends_at": iso(ends_at(starts, own_end, duration_minutes)),
-            "seats_total": seats_total,
-            "seats_available": available,
-            "price": price,
-            "price_tiers": offered,
-            "booking_closes_at": iso(closes),
-            "status": status(stored_status, closes, available, at, has_price=bool(offered)),
-        }
+        return _present(row, zone, organization_hours, _is_past_closing(row, organization_hours, at))
 
     return present
+
+
+def renderer(zone: Zone, organization_hours: int, at: int) -> Callable[[tuple[Any, ...]], orjson.Fragment]:
+    """Return a function that renders what `presenter` presents as JSON."""
+
+    def render(row: tuple[Any, ...]) -> orjson.Fragment:
+        return _render(row, zone, organization_hours, _is_past_closing(row, organization_hours, at))
+
+    return render
+
+
+def _is_past_closing(row: tuple[Any, ...], organization_hours: int, at: int) -> bool:
+    return at >= closes_at(row[_STARTS_AT], row[_HOURS_BEFORE_BOOKING_CLOSES], organization_hours)
+
+
+@lru_cache(_RENDERED_MAX)
+def _render(row: tuple[Any, ...], zone: Zone, organization_hours: int, is_past_closing: bool) -> orjson.Fragment:
+    """Return a departure as JSON. Most rows of a page are the same as when they were last read."""
+    return orjson.Fragment(orjson.dumps(_present(row, zone, organization_hours, is_past_closing)))
+
+
+def _present(row: tuple[Any, ...], zone: Zone, organization_hours: int, is_past_closing: bool) -> dict[str, Any]:
+    """Present a row, which is unpacked by position, because a response has thousands of rows."""
+    (
+        departure_id,
+        experience_id,
+        starts,
+        own_end,
+        stored_status,
+        seats_total,
+        seats_taken,
+        seats_held,
+        price_minor,
+        prices,
+        price_from,
+        price_tiers,
+        currency,
+        duration_minutes,
+        experience_hours,
+    ) = row
+    available = seats_available(seats_total, seats_taken, seats_held)
+    price, offered = _present_prices(price_tiers, price_from, price_minor, prices, currency)
+    starts_at = zone.iso_again(starts)
+    return {
+        "id": departure_id,
+        "experience_id": experience_id,
+        "starts_at": starts_at,
+        "starts_at_local": starts_at[:_LOCAL],
+        "timezone": zone.name,
+        "ends_at": zone.iso_again(ends_at(starts, own_end, duration_minutes)),
+        "seats_total": seats_total,
+        "seats_available": available,
+        "price": price,
+        "price_tiers": offered,
+        "booking_closes_at": zone.iso_again(closes_at(starts, experience_hours, organization_hours)),
+        "status": status(stored_status, is_past_closing, available, has_price=bool(offered)),
+    }

@@ -7,12 +7,13 @@ from typing import Any
 import orjson
 
 from booking_core import organizations
+from booking_core.base.clock import Zone
 from booking_core.base.context import Actor, Organization
 from booking_core.base.errors import Conflict, Malformed, NotFound
 from booking_core.catalogue.departures import rules, store
 from booking_core.catalogue.departures.rules import DepartureRow
 from booking_core.db import tables
-from booking_core.db.engine import Tx
+from booking_core.db.engine import Row, Tx
 from booking_core.db.paging import JsonPage, envelope
 from booking_core.models.departures import DepartureStatus
 from booking_core.models.limits import COUNT_MAX
@@ -30,19 +31,38 @@ def find_available(
     Raises:
         Unprocessable: the window is reversed, or wider than 92 days.
     """
-    organization = actor.organization
-    zone, hours = organization.zone, organization.hours_before_booking_closes
+    rows = _available(tx, actor, date_from, date_to, experience_id)
+    return envelope(list(map(rules.presenter(*_rules_of(actor)), rows)), None)
+
+
+def render_available(
+    tx: Tx, actor: Actor, *, date_from: date, date_to: date | None = None, experience_id: str | None = None
+) -> bytes:
+    """Return the page of `find_available` as JSON; unchanged departures are not rendered again.
+
+    Raises:
+        Unprocessable: the window is reversed, or wider than 92 days.
+    """
+    rows = _available(tx, actor, date_from, date_to, experience_id)
+    return orjson.dumps(envelope(list(map(rules.renderer(*_rules_of(actor)), rows)), None))
+
+
+def _available(tx: Tx, actor: Actor, date_from: date, date_to: date | None, experience_id: str | None) -> list[Row]:
     last = rules.default_last_day(date_from) if date_to is None else date_to
-    start, end = rules.window(zone, date_from, last, field="to")
-    rows = store.available(tx, organization.id, start=start, end=end, experience_id=experience_id, at=actor.at)
-    return envelope(list(map(rules.presenter(zone, hours, actor.at), rows)), None)
+    start, end = rules.window(actor.organization.zone, date_from, last, field="to")
+    return store.available(tx, actor.organization.id, start=start, end=end, experience_id=experience_id, at=actor.at)
+
+
+def _rules_of(actor: Actor) -> tuple[Zone, int, int]:
+    """Return what the presentation of a departure depends on besides its row."""
+    return actor.organization.zone, actor.organization.hours_before_booking_closes, actor.at
 
 
 def find_between(tx: Tx, actor: Actor, first: int, last: int, *, experience_id: str) -> list[dict[str, Any]]:
     """Return the departures of an experience that start from one instant to another, both included."""
-    organization = actor.organization
-    rows = store.available(tx, organization.id, start=first, end=last + 1, experience_id=experience_id, at=actor.at)
-    return list(map(rules.presenter(organization.zone, organization.hours_before_booking_closes, actor.at), rows))
+    id_ = actor.organization.id
+    rows = store.available(tx, id_, start=first, end=last + 1, experience_id=experience_id, at=actor.at)
+    return list(map(rules.presenter(*_rules_of(actor)), rows))
 
 
 def find_start_times(
@@ -94,8 +114,7 @@ def lock(tx: Tx, actor: Actor, departure_id: str) -> DepartureRow:
 
 
 def _present(actor: Actor, row: DepartureRow) -> dict[str, Any]:
-    organization = actor.organization
-    return rules.presenter(organization.zone, organization.hours_before_booking_closes, actor.at)(row)
+    return rules.presenter(*_rules_of(actor))(row)
 
 
 def close(tx: Tx, actor: Actor, departure_id: str) -> bytes:

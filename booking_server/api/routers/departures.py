@@ -41,7 +41,7 @@ class AvailabilityQuery(parameters.QueryParameters):
 def list_availability(caller: AvailabilityReader, tx: ReadTx, query: Annotated[AvailabilityQuery, Query()]) -> object:
     """Every departure of the window on one page, by start: days are the organization's, both ends included, at most
     92 days apart. The storefront shows the same seats. Unpublished experiences are included."""
-    return departures.find_available(
+    return departures.render_available(
         tx, caller, date_from=query.date_from, date_to=query.date_to, experience_id=query.experience_id
     )
 
@@ -67,7 +67,7 @@ class DepartureQuery(parameters.QueryParameters):
 @runs_in(Lane.LISTS, has_etag=True)
 def list_departures(caller: AvailabilityReader, tx: ReadTx, query: Annotated[DepartureQuery, Query()]) -> object:
     """Lists all departures that start on the day on one page, by start, with their seats now; cancelled ones too."""
-    return departures.find_available(
+    return departures.render_available(
         tx, caller, date_from=query.day, date_to=query.day, experience_id=query.experience_id
     )
 

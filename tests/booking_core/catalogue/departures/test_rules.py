@@ -4,6 +4,7 @@ import json
 from datetime import date
 
 import pytest
+from orjson import dumps as json_of
 from support.world.world import ADULT, DAY, FAMILY, HOUR, NOON
 
 from booking_core.base.clock import MINUTE, SECOND, zone
@@ -84,6 +85,36 @@ def test_prices_on_one_page_are_those_of_each_departure() -> None:
     assert on_one_page == [rules.presenter(OSLO, 0, NOON)(row) for row in rows]
 
 
+def test_json_of_a_departure_follows_its_row_and_its_closing() -> None:
+    changes = {
+        "id": ROW[1],
+        "experience_id": ROW[0],
+        "starts_at": NOON,
+        "ends_at": NOON + HOUR,
+        "status": "cancelled",
+        "seats_total": 13,
+        "seats_taken": 4,
+        "seats_held": 12,
+        "price_minor": 70000,
+        "prices": '{"adult":99000}',
+        "price_from_minor": 91000,
+        "price_tiers": TIERS,
+        "currency": "SEK",
+        "duration_minutes": 90,
+        "hours_before_booking_closes": None,
+    }
+    first = rules.DepartureRow(*ROW)
+    rows = [first, *(first._replace(**{name: value}) for name, value in changes.items()), first]
+    assert list(changes) == list(rules.DepartureRow._fields)
+    for place in [
+        (OSLO, 0, NOON - 4 * HOUR),
+        (OSLO, 0, NOON - 4 * HOUR + 6 * SECOND),
+        (zone("Asia/Tokyo"), 2, NOON),
+    ] * 2:
+        rendered = [json.loads(json_of(fragment)) for fragment in map(rules.renderer(*place), rows)]
+        assert rendered == list(map(rules.presenter(*place), rows))
+
+
 def test_the_start_is_also_shown_as_wall_time_with_its_zone() -> None:
     body = rules.presenter(OSLO, 0, NOON)(ROW)
     assert (body["starts_at_local"], body["timezone"]) == (body["starts_at"][:-6], "Europe/Oslo")
@@ -114,20 +145,22 @@ def test_lead_hours_of_the_experience_win_over_those_of_the_organization() -> No
 
 
 @pytest.mark.parametrize(
-    ("stored", "at", "available", "status"),
+    ("stored", "is_past_closing", "available", "status"),
     [
-        ("open", NOON - 1, 1, "open"),
-        ("open", NOON, 1, "closed"),
-        ("open", NOON - 1, 0, "sold_out"),
-        ("open", NOON, 0, "closed"),
-        ("closed", NOON - 1, 1, "closed"),
-        ("closed", NOON - 1, 0, "closed"),
-        ("cancelled", NOON - 1, 1, "cancelled"),
-        ("cancelled", NOON, 0, "cancelled"),
+        ("open", False, 1, "open"),
+        ("open", True, 1, "closed"),
+        ("open", False, 0, "sold_out"),
+        ("open", True, 0, "closed"),
+        ("closed", False, 1, "closed"),
+        ("closed", False, 0, "closed"),
+        ("cancelled", False, 1, "cancelled"),
+        ("cancelled", True, 0, "cancelled"),
     ],
 )
-def test_cancelled_beats_closed_beats_sold_out_beats_open(stored: str, at: int, available: int, status: str) -> None:
-    assert departures.status(stored, NOON, available, at, has_price=True) == status
+def test_cancelled_beats_closed_beats_sold_out_beats_open(
+    stored: str, is_past_closing: bool, available: int, status: str
+) -> None:
+    assert rules.status(stored, is_past_closing, available, has_price=True) == status
 
 
 def test_a_departure_without_a_tier_and_a_price_is_closed() -> None:
