@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 from support.databases import databases, due
-from support.receivers.stripe_ledger import KEY, Fault, Ledger, stripe
+from support.receivers.stripe_ledger import KEY, OTHER_KEY, Fault, Ledger, stripe
+from support.world.checkouts import configure
 from support.world.money import TOTAL, Till
 from support.world.world import HOUR, FixedClock, make_world
 
@@ -20,7 +21,7 @@ from booking_core.db.engine import Database
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
 from booking_server.adapters.stripe import StripeGateway
 from booking_server.worker.jobs import periodic_jobs
-from booking_server.worker.jobs.payments import REFUNDS_IN_FLIGHT_MAX, REFUNDS_OF_ONE_MAX, RefundJob
+from booking_server.worker.jobs.payments import REFUNDS_IN_FLIGHT_MAX, REFUNDS_OF_ONE_MAX, RefundJob, refund_job
 
 
 @pytest.fixture
@@ -191,6 +192,36 @@ def test_without_a_stripe_key_refunds_are_recorded_for_staff(till: Till) -> None
     assert run(job, turns=2) == [3, 0]
     assert statuses(till) == {"needs_review": 3}
     assert sorted(till.staff_mails()) == sorted(booking_ids)
+
+
+@pytest.mark.parametrize(
+    ("answers", "keys", "status"),
+    [
+        pytest.param({OTHER_KEY: None}, [OTHER_KEY], "succeeded", id="its own"),
+        pytest.param({KEY: None}, [OTHER_KEY, KEY], "succeeded", id="the installation's, before it had its own"),
+        pytest.param({OTHER_KEY: "charge_disputed", KEY: None}, [OTHER_KEY], "failed", id="its own, which refuses"),
+        pytest.param({}, [OTHER_KEY, KEY], "failed", id="another one"),
+    ],
+)
+def test_a_refund_is_made_by_the_account_that_took_the_payment(
+    till: Till, monkeypatch: pytest.MonkeyPatch, answers: dict[str, str | None], keys: list[str], status: str
+) -> None:
+    keys_used: list[str] = []
+
+    class Account:
+        def __init__(self, key: str, base_url: str | None) -> None:
+            self.key = key
+
+        def refund(self, claimed: ClaimedRefund) -> RefundResult:
+            keys_used.append(self.key)
+            reason = answers.get(self.key, "resource_missing")
+            return RefundResult(claimed, RefundOutcome.REFUSED if reason else RefundOutcome.REFUNDED, "re_1", reason)
+
+    monkeypatch.setattr("booking_server.adapters.stripe.StripeGateway", Account)
+    configure(till.world, api_key=OTHER_KEY)
+    booking_id = till.with_refund()
+    run(refund_job(Settings(stripe_api_key=KEY), till.world.database, till.world.installation))
+    assert (keys_used, till.refund(booking_id)["status"]) == (keys, status)
 
 
 def reopen(till: Till, booking_id: str) -> None:
