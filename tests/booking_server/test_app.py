@@ -10,6 +10,7 @@ from support.world.checkouts import configure
 from support.world.operations import Operations
 from support.world.world import NEWER_SECRET, SECRET, FixedClock, make_world
 
+from booking_core.base.errors import Unavailable
 from booking_core.base.settings import SettingError, Settings
 from booking_core.db.engine import Database
 from booking_server.app import create_app
@@ -43,6 +44,16 @@ def test_a_start_opens_the_client_of_stripe_where_cards_are_taken(
     settings = Settings(database_url=fresh_database_url, secret_key=SECRET)
     with TestClient(create_app(settings)):
         assert len(opened) == has_account
+
+
+def test_an_application_of_one_database_refuses_to_serve_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/gone", "CELLS": "c2"}.items():
+        monkeypatch.setenv(f"BOOKING_{name}", value)
+    with pytest.raises(SettingError, match=r"start booking_server\.cells:create_app"):
+        create_app()
+    monkeypatch.setenv("BOOKING_CELL", "c2")
+    with pytest.raises(Unavailable):  # of its database
+        create_app()
 
 
 @pytest.fixture
