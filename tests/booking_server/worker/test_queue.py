@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.databases import databases
 from support.receivers.senders import FakeSender, worker_of
+from support.serving import jumping_loop
 from support.world.hooks import Hooks, queue_rows
 from support.world.world import HOUR, SECRET, FixedClock, World, make_world
 
@@ -24,7 +25,7 @@ from booking_core.models.webhooks import AttemptError, DeliveryRecover, WantedSt
 from booking_core.upkeep import doctor
 from booking_core.webhooks import ClaimedDelivery, Step, recovering
 from booking_server.adapters.webhook_client import Sent
-from booking_server.worker import deliveries, loops
+from booking_server.worker import loops
 from booking_server.worker.deliveries import DeliveryLoop, Pauses
 from booking_server.worker.process import running
 from booking_server.worker.queue import UPKEEP_EVERY as EVERY
@@ -300,31 +301,33 @@ def test_the_loop_waits_for_the_first_pause_that_ends(notes: list[Any], now_s: f
     assert pauses.wait_s(now_s, 0.5) == pytest.approx(wait_s)
 
 
-def test_the_loop_waits_no_longer_than_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-    claims = [[paused("a", 100_000)], []]
+def test_the_loop_waits_for_a_pause_and_longer_with_each_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[tuple[float, list[Any] | None]] = [(0, None), (0.5, None), (1.5, [paused("a", 100_000)])]
+    turns += [(1.5, []), (1.6, []), (2.6, None), (3.1, [])]
+    """The times of the turns, and what each claims; None for a turn that fails."""
+    times, stop = list[float](), asyncio.Event()
 
     class Queue:
         has_results = False
 
         async def claim(self) -> list[Any]:
-            return claims.pop(0)
+            _, claimed = turns[len(times)]
+            times.append(round(asyncio.get_running_loop().time(), 1))
+            if len(times) == len(turns):
+                stop.set()
+            if claimed is None:
+                raise Unavailable
+            return claimed
 
         async def record(self) -> None: ...
 
     async def start(*_: object) -> None: ...
 
-    async def wait(_: asyncio.Event, stop: asyncio.Event, poll_s: float) -> None:
-        waits.append(poll_s)
-        stop.set()
-
-    monkeypatch.setattr(loops, "wait_for_change", wait)
     monkeypatch.setattr(DeliveryLoop, "_start", start)
     queue: Any = Queue()
     loop = DeliveryLoop(queue, None, loops.FailureLog(), loops.Turns())  # type: ignore[arg-type]
-    asyncio.run(loop.run(asyncio.Event()))
-    (waited,) = waits
-    assert 0 < waited <= 0.1 < deliveries.POLL_S
+    jumping_loop.run(loop.run(stop))
+    assert times == [time for time, _ in turns]
 
 
 # Slots ---------------------------------------------------------------------------------------------------------------
