@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from booking_core.models.webhooks import AttemptError
 from booking_server.adapters import connections
-from booking_server.adapters.connections import WebhookResponse
+from booking_server.adapters.connections import HEAD_BYTES_MAX, HttpConnection, WebhookResponse
 from booking_server.adapters.webhook_client import Sent, WebhookSender
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -399,6 +400,15 @@ def test_bytes_after_a_response_decide_if_its_connection_is_reused(rest: bytes, 
         assert (response.status, response.is_over, response.can_reuse_connection) == (200, True, can_reuse_connection)
 
 
+def test_a_head_is_too_long_wherever_its_packets_end() -> None:
+    whole = head_of(HEAD_BYTES_MAX + 1)
+    for size in (10_000, len(whole)):
+        response = WebhookResponse()
+        for start in range(0, len(whole), size):
+            response.feed(whole[start : start + size])
+        assert (response.status, response.is_over) == (None, True)
+
+
 @given(st.data())
 def test_a_response_never_raises_and_any_division_parses_equally(data: st.DataObject) -> None:
     line = st.sampled_from([b"HTTP/1.1 ", b"200", b" OK", b"\r\n", b": ", b"A", b"Content-Length", b"2", b"ok", b"0"])
@@ -650,7 +660,7 @@ def test_a_connection_is_reused(deliver: Deliver, receive: Receive, scheme: str)
         OK + OK,
         OK + b"\0",
         b"HTTP/1.1 204 No Content\r\n\r\n" + b"HTTP/1.1 500 For the next\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 70000\r\n\r\n" + bytes(70_000),
+        b"HTTP/1.1 200 OK\r\nContent-Length: 65536\r\n\r\n" + bytes(65_536),
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nA: \0\r\n\r\n",
     ],
     ids=lambda answered: str(answered[:60]),
@@ -810,6 +820,12 @@ def test_a_connection_with_an_unread_end_of_stream_is_not_reused(
     assert [outcome(result) for result in with_sender(act)] == [(200, None)] * 3
     assert len(receiver.requests) == receiver.connections == 3
     assert not any(b"Connection: close" in request for request in receiver.requests)
+
+
+def test_a_connection_that_has_closed_sends_no_request() -> None:
+    connection, closing = HttpConnection("127.0.0.1", 0.0), SimpleNamespace(is_closing=lambda: True)
+    connection.connection_made(closing)  # type: ignore[arg-type]
+    asyncio.run(connection.exchange(b"POST", WebhookResponse()))
 
 
 def test_a_connection_that_was_idle_for_too_long_is_not_reused(with_sender: Any, receive: Receive) -> None:

@@ -89,11 +89,14 @@ def observed(machine: Machine) -> None:
 
 
 @FORWARD
-def test_a_jump_that_stays_is_trusted_after_half_an_hour(machine: Machine, jump: int) -> None:
+def test_a_jump_that_stays_is_logged_and_trusted_after_half_an_hour(
+    machine: Machine, caplog: pytest.LogCaptureFixture, jump: int
+) -> None:
     ops, world = Operations(machine.world), machine.world
     departure = world.departure(world.experience(), starts_at=world.clock() + 400 * DAY)
     ops.check_out(departure)
     machine.step(jump)
+    assert f"leapt ahead by {jump // SECOND} s" in caplog.text
     machine.pass_time(round(SETTLE_S - 1) * SECOND)
     assert ops.seats_taken(departure) == 1
     machine.pass_time(SECOND)
