@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from support.receivers.receivers import wait_until
@@ -127,12 +128,15 @@ def test_files_that_an_earlier_release_left_open_are_closed_and_reported(
 
 
 def test_an_upgrade_closes_what_is_open_and_says_so(
-    home: Path, booking: Booking, new_database_url: Callable[[str], str]
+    home: Path, booking: Booking, new_database_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy_database(new_database_url, 0o666)
     assert "mode 0666" in booking("db", "upgrade").err
     assert booking("db", "upgrade", "-q").err == ""
     assert too_open(home) == {}
+    (home / "booking.db").chmod(0o640)
+    monkeypatch.setattr(Path, "chmod", Mock(side_effect=PermissionError))  # as for the file of another owner
+    assert "chmod 600" in booking("db", "upgrade").err
 
 
 def test_a_folder_that_was_there_before_keeps_its_mode(home: Path) -> None:

@@ -237,6 +237,7 @@ def test_a_discount_stays_up_to_the_price(api: Api, ops: Operations, departure: 
     totals = {name: amount["amount_minor"] for name, amount in change["booking"]["totals"].items()}
     assert totals == {"subtotal": ADULT, "discount": ADULT, "gift_card": 0, "total": 0}
     assert change["booking"]["payment"]["method"] == "free"
+    assert money(change) == {"settlement": "less_due", "price_difference": 1000 - 2 * ADULT}
 
 
 def test_add_ons_follow_only_when_they_are_named(api: Api, departure: str) -> None:

@@ -338,6 +338,13 @@ def test_all_writes_of_a_batch_wait_once_for_a_locked_file(
     database.close()
 
 
+@pytest.mark.parametrize("state", ["53100", "53200", "58030", "XX001", "25006"])
+def test_a_fault_below_the_database_concerns_every_caller(world: World, state: str) -> None:
+    refused = world.database.driver.translate(psycopg.errors.lookup(state)())
+    assert isinstance(refused, Unavailable)
+    assert (refused.for_all, refused.reason, refused.retry_after_s) == (True, "fault", 10)
+
+
 def test_a_server_that_cannot_be_reached_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

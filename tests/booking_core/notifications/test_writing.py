@@ -547,7 +547,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-def test_an_unwritable_mail_is_retried_then_fails_alone(mails: Mails, quiet: pytest.LogCaptureFixture) -> None:
+def test_an_unwritable_mail_is_retried_then_fails_alone(mails: Mails, caplog: pytest.LogCaptureFixture) -> None:
     clock = mails.world.clock
     mails.enqueue(KEY, tokens.new_id(), name="Portal")  # and no prefix, which the template wants
     mails.enqueue(FAILING, tokens.new_id(), **payload(mails.world))
@@ -564,6 +564,8 @@ def test_an_unwritable_mail_is_retried_then_fails_alone(mails: Mails, quiet: pyt
     assert (row["status"], row["attempt_count"], row["completed_at"]) == ("failed", attempts, clock())
     clock.advance(1000 * HOUR)
     assert mails.write() == 0
+    first, last = (record.message for record in caplog.records)
+    assert ("cannot be written" in first, "given up" in last) == (True, True)
 
 
 @pytest.mark.parametrize("address", ["a@b.example,eve@evil.example", "Ada <a@b.example>", "a@b.example\r\nBcc: e@f.de"])

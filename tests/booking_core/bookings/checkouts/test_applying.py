@@ -224,8 +224,10 @@ def test_a_cancellation_refunds_what_the_dashboard_has_left(shop: Shop) -> None:
     assert refund["amount_minor"] == TOTAL - 9_000
     shop.say(shop.refund(booking_id, TOTAL))  # Stripe tells of ours before the worker has
     assert shop.payment(booking_id)["refunded_minor"] == 9_000
+    assert shop.row(booking_id)["check_at"] == shop.world.clock() + rules.UNSETTLED
     settle_refund(shop)
     shop.say(shop.refund(booking_id, TOTAL))
+    assert shop.row(booking_id)["check_at"] is None
     assert (shop.payment(booking_id)["refunded_minor"], shop.state(booking_id)[1]) == (TOTAL, "refunded")
     assert shop.row(booking_id)["returned_minor"] == 9_000
 

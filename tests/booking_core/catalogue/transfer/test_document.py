@@ -95,7 +95,7 @@ def test_entries_after_enough_problems_are_not_validated() -> None:
 
 
 def test_a_byte_order_mark_is_read_over() -> None:
-    assert transfer.parse(b"\xef\xbb\xbf{}") == {}
+    assert transfer.parse('\ufeff{"gr\u00f6\u00dfe": 1}'.encode()) == {"gr\u00f6\u00dfe": 1}
 
 
 def test_a_key_written_twice_is_a_problem() -> None:

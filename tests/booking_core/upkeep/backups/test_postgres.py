@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
+from support.databases.databases import connect
 
+from booking_core.base.settings import Settings
 from booking_core.upkeep.backups import BackupError, postgres
 from booking_core.upkeep.backups.postgres import copy_script
 
@@ -35,6 +37,11 @@ def test_a_setting_unknown_to_the_server_is_omitted_only_in_the_head(server_majo
     to = io.BytesIO()
     copy_script(io.BytesIO(HEAD + NEWER + REST), to, server_major)
     assert to.getvalue() == sent
+
+
+def test_the_version_of_the_server_is_its_first_number(postgres_server: str) -> None:
+    with connect(postgres_server) as connection, postgres._target(Settings(database_url=postgres_server)) as target:
+        assert target.server_major == connection.info.server_version // 10_000
 
 
 def test_a_script_has_schemas_a_revision_and_key_ids() -> None:

@@ -16,6 +16,7 @@ from booking_core.base.tokens import SecretKeys
 from booking_core.bookings.storefront import HOLD_S_MAX
 from booking_core.db import tables
 from booking_core.due_work import parked
+from booking_core.models import limits
 from booking_core.models.bookings import RefundMode
 from booking_core.models.events import EventType
 from booking_core.notifications.rules import SEND_RETRY_DELAYS, SENT_WITHIN, WRITE_RETRY_DELAYS
@@ -233,15 +234,19 @@ def test_broken_data_comes_first(history: Any) -> None:
 
 
 def test_the_time_limits_are_no_smaller_than_those_of_the_writers() -> None:
-    assert HOLD_S_MAX * SECOND == checks.HOLD_AHEAD
-    assert max(WRITE_RETRY_DELAYS) <= checks.EFFECT_AHEAD
-    assert max(SEND_RETRY_DELAYS) <= checks.MAIL_AHEAD
+    until = doctor.CheckOptions(skew_s=0).parameters(0)
+    assert until["hold_until"] == HOLD_S_MAX * SECOND
+    assert max(WRITE_RETRY_DELAYS) <= until["effect_until"]
+    assert max(SEND_RETRY_DELAYS) <= until["mail_until"]
     assert SENT_WITHIN == checks.MAIL_RETRYABLE
     longest_s = refund_rules.FIRST_RETRY_DELAY_S * refund_rules.RETRY_FACTOR_MAX * 1.25
-    assert max(refund_rules.ACCEPTED_RECHECK_S, longest_s, LEASE_S) * SECOND <= checks.REFUND_AHEAD
-    assert max(mail.LEASE_S, LEASE_S) * SECOND <= checks.LEASE_AHEAD
+    assert max(refund_rules.ACCEPTED_RECHECK_S, longest_s, LEASE_S) * SECOND <= until["refund_until"]
+    assert max(mail.LEASE_S, LEASE_S) * SECOND <= checks.LEASE_AHEAD <= until["lease_until"]
     assert claiming.DEADLINES_PER_LEASE <= checks.LEASE_DEADLINES
     assert webhook_rules._JITTER_MAX <= checks.WEBHOOK_JITTER
+    assert max(limits.WEBHOOK_WAITS_S) * SECOND * (1 + webhook_rules._JITTER_MAX) <= until["delivery_until"]
+    assert claiming.pause(1) <= until["send_until"]
+    assert until["secret_until"] == limits.SECRET_OVERLAP_S_MAX * SECOND
 
 
 @pytest.mark.one_database
