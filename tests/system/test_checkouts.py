@@ -44,7 +44,7 @@ def test_a_payment_whose_webhook_was_lost_still_books(api: Api, running: Ledger,
         unpaid = api.post("/checkouts", checkout_body(departure, 1)).json()
         running.pay(paid["payment"]["intent_id"])
         world.clock.advance(29 * MINUTE)
-        assert checkouts.check_payments(world, running) == 2
+        checkouts.check_payments(world, running)
     ops = Operations(world)
     assert (ops.booking(paid["id"])["status"], ops.booking(unpaid["id"])["status"]) == ("confirmed", "pending")
     world.clock.advance(2 * MINUTE)
