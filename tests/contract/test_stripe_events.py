@@ -1,6 +1,7 @@
 """`POST /stripe/webhooks/{organization}`: every signed event is applied, refused, or handed to staff."""
 
 import copy
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from support.receivers.stripe_ledger import Ledger
 from support.world.checkouts import Event, Webhooks, actor_of, checkout_body, intent_row
 
 from booking_core.bookings import checkouts as core_checkouts
+from booking_server.adapters.stripe_intents import parse_event
 
 SEATS = 20  # of the fixture `departure`
 TOTAL = 178_000
@@ -98,6 +100,43 @@ def test_a_payment_is_applied_by_its_intent_whatever_its_metadata_hold(
     assert "the payment pi_of_nobody" in caplog.text
     assert shop.send(shop.event("succeeded", metadata=metadata)) == 200
     assert shop.reason == ("succeeded", None)
+
+
+OBJECT = {"id": "pi_1", "payment_intent": "pi_1", "status": "open", "currency": "nok", "amount": 5}
+"""The fields that an event of any type has."""
+DECLINED = {"code": "card_declined", "decline_code": "insufficient_funds"}
+REFUNDS = {"data": [{"id": "re_2"}, {"id": "re_1"}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "over", "fields"),
+    [
+        pytest.param(
+            "payment_intent.payment_failed", {}, {"error": "payment_failed", "state": "declined"}, id="failed"
+        ),
+        pytest.param(
+            "payment_intent.payment_failed",
+            {"last_payment_error": DECLINED},
+            {"error": "insufficient_funds"},
+            id="card",
+        ),
+        pytest.param(
+            "payment_intent.payment_failed",
+            {"last_payment_error": {"code": "x" * 101}},
+            {"error": "x" * 100},
+            id="long",
+        ),
+        pytest.param("charge.refunded", {"refunds": REFUNDS}, {"refund_id": "re_2", "is_whole": False}, id="in part"),
+        pytest.param("charge.refunded", {"refunded": True}, {"refund_id": None, "is_whole": True}, id="whole"),
+        pytest.param("charge.refunded", {"amount_refunded": 3}, {"refunded_minor": 3}, id="amount"),
+        pytest.param("charge.dispute.created", {}, {"reason": "unknown", "is_closed": False}, id="dispute"),
+        pytest.param("charge.dispute.updated", {"reason": "fraudulent"}, {"reason": "fraudulent"}, id="reason"),
+        pytest.param("charge.dispute.closed", {"status": "prevented"}, {"is_closed": True}, id="closed"),
+    ],
+)
+def test_an_event_is_read_with_its_optional_fields(kind: str, over: dict[str, Any], fields: dict[str, Any]) -> None:
+    update = parse_event(json.dumps({"type": kind, "data": {"object": OBJECT | over}}).encode())
+    assert {name: getattr(update, name) for name in fields} == fields
 
 
 def paths(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
