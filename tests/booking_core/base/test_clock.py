@@ -6,6 +6,7 @@ import pytest
 
 from booking_core.base import clock
 from booking_core.base.clock import DAY, HOUR, zone
+from booking_core.models.reasons import Fault
 
 
 def instant(text: str) -> int:
@@ -35,6 +36,14 @@ def test_the_ends_of_the_calendar_have_days_too() -> None:
         place = zone(name)
         assert place.day_start(date.min) < place.day_end(date.min)
         assert place.day_start(date.max) < place.day_end(date.max) == clock.END_OF_TIME
+
+
+def test_an_instant_lies_within_the_years_that_every_zone_can_show() -> None:
+    first, last = instant("1970-01-01T00:00:00+00:00"), instant("9997-12-31T23:59:59.999999+00:00")
+    assert [clock.within_years(at) for at in (first, last)] == [first, last]
+    for at in (first - 1, last + 1):
+        with pytest.raises(Fault):
+            clock.within_years(at)
 
 
 @pytest.mark.parametrize(

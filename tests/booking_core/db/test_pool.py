@@ -6,6 +6,7 @@ from contextlib import ExitStack, closing
 from typing import Any, cast
 
 import pytest
+from sqlalchemy.engine import make_url
 from support.databases import databases
 from support.receivers.receivers import wait_until
 from support.world.world import FixedClock, make_world
@@ -212,6 +213,9 @@ def test_a_start_waits_while_the_database_is_away(
 def test_a_server_that_refuses_connections_is_away(postgres_server: str) -> None:
     assert is_away("postgresql://127.0.0.1:1/booking")
     assert not is_away(postgres_server)
+    of_standby = make_url(postgres_server).update_query_dict({"target_session_attrs": "read-write"})
+    assert is_away(of_standby.render_as_string(hide_password=False)), "the server answers, and takes no writes yet"
+    assert not is_away(of_standby.set(database="missing").render_as_string(hide_password=False))
     assert not is_away("sqlite:///booking.db")
 
 

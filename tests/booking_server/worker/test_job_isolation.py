@@ -344,6 +344,7 @@ def test_a_failing_row_is_parked_until_it_is_repaired(
     neighbours.clock.advance(2 * MINUTE)
     turn(sweep)
     assert neighbours.waiting(case, neighbours.large) == []
+    assert sweep._is_lease or neighbours.parked() == [], "a leased row stays parked until its result"
 
 
 @pytest.mark.exhaustive(but=("postgresql-abandon_checkouts", "postgresql-send_mails"))

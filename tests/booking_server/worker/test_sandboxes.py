@@ -284,7 +284,8 @@ def test_a_sandbox_takes_no_stripe_account(sandbox: Sandbox, live: Sandbox) -> N
         return stripe_accounts.configure(tx, actor, api_key="sk_live_12345678", webhook_secret="whsec_12345678")
 
     assert sandbox.shop.refusal(sandbox.shop.act, configure) == ("conflict", "is_a_sandbox")
-    assert live.shop.act(configure)
+    account = live.shop.act(configure)
+    assert (account["api_key"], account["webhook_secret"]) == ("sk_live_...", "whsec_...")
     has_account = sandbox.world.database.read(lambda tx: stripe_accounts.exists(tx, sandbox.world.org))
     assert not has_account
 

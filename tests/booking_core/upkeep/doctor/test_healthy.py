@@ -13,7 +13,7 @@ from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
 from booking_core.upkeep import doctor
-from booking_core.upkeep.doctor import checks
+from booking_core.upkeep.doctor import checks, rows
 
 EXACT = doctor.CheckOptions(skew_s=0)
 
@@ -51,6 +51,13 @@ def test_a_finding_has_organization_subject_message_and_remedy(history: Any) -> 
     )
     assert examine(history.world) == [finding]
     assert other.examine() == []
+
+
+def test_seats_are_compared_with_the_price_tiers_of_the_sale() -> None:
+    guests, family = '[{"tier_id": "family", "count": 2}]', '[{"id": "family", "seats_per_unit": 4}]'
+    sales = [[8, guests, family], [5, guests, family], [5, guests, "[]"], [5, guests, None], [0, guests, None]]
+    messages = [None, "takes 5 seats, its guests need 8", None, None, "takes no seats, but has guests"]
+    assert [rows.validate_seats(sale) for sale in sales] == messages
 
 
 def test_a_finding_shows_times_and_amounts_as_people_read_them() -> None:
