@@ -35,6 +35,25 @@ def test_a_job_pauses_when_idle_and_longer_with_each_failure() -> None:
     assert times == [time for time, _ in turns]
 
 
+@pytest.mark.parametrize(
+    ("error", "line", "count"),
+    [
+        (Unavailable("no answer"), "the database is unavailable, mail waits: no answer", 1),
+        (Unavailable(fault="disk full"), "", 0),
+        (ValueError("a defect"), "a turn of mail failed", 3),
+    ],
+    ids=repr,
+)
+def test_an_outage_is_logged_once_and_each_turn_with_a_defect(
+    caplog: pytest.LogCaptureFixture, error: Exception, line: str, count: int
+) -> None:
+    """The database logs a fault of the machine itself."""
+    failures = FailureLog()
+    for _ in range(3):
+        failures.add("mail", error)
+    assert [record.getMessage() for record in caplog.records] == [line] * count
+
+
 class Sweeping:
     """A sweep that counts its turns, and whose turns fail with the error."""
 
