@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
@@ -19,7 +20,7 @@ from support.databases.cells import OWN_DATABASE, settings_of_cells, world_in
 from support.receivers.senders import FakeSender
 from support.world.hooks import Hooks
 from support.world.mails import Mails
-from support.world.world import FixedClock, World
+from support.world.world import SECRET, FixedClock, World
 
 from booking_core.base import tokens
 from booking_core.base.clock import system_clock
@@ -156,6 +157,23 @@ def test_an_unavailable_database_stops_only_its_own_cell_until_it_returns(
 
 
 TOKEN = "A" * 64
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "name"),
+    [
+        ("/api/v1/me", [(b"authorization", b"Bearer x")], "first"),
+        (f"/manage/{TOKEN}", [], "first"),
+        (f"/manage/{TOKEN}-c2", [], "c2"),
+        ("/docs", [], "c2"),
+    ],
+)
+def test_a_key_or_link_without_a_cell_waits_for_the_first_cell(path: str, headers: list[Any], name: str) -> None:
+    """Another cell would answer that the key is unknown."""
+    url = "postgresql://nobody@127.0.0.1:1/gone"
+    app: Any = create_app(Settings(database_url=url, secret_key=SECRET, cells=(CellAddress("c2"),)))
+    app.slots["c2"].opened = object()
+    assert app._slot_of({"type": "http", "path": path, "headers": headers}).name == name
 
 
 @pytest.mark.parametrize("page", ["", "/cancel", "/move", "/receipt", "/calendar.ics"])
