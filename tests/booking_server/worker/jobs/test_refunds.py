@@ -195,17 +195,27 @@ def test_without_a_stripe_key_refunds_are_recorded_for_staff(till: Till) -> None
 
 
 @pytest.mark.parametrize(
-    ("answers", "keys", "status"),
+    ("own_key", "default_key", "answers", "keys", "status"),
     [
-        pytest.param({OTHER_KEY: None}, [OTHER_KEY], "succeeded", id="its own"),
-        pytest.param({KEY: None}, [OTHER_KEY, KEY], "succeeded", id="the installation's, before it had its own"),
-        pytest.param({OTHER_KEY: "charge_disputed", KEY: None}, [OTHER_KEY], "failed", id="its own, which refuses"),
-        pytest.param({}, [OTHER_KEY, KEY], "failed", id="another one"),
+        pytest.param(OTHER_KEY, None, {OTHER_KEY: None}, [OTHER_KEY], "succeeded", id="its only account"),
+        pytest.param(None, KEY, {KEY: None}, [KEY], "succeeded", id="the installation's only account"),
+        pytest.param(OTHER_KEY, KEY, {KEY: None}, [OTHER_KEY, KEY], "succeeded", id="the installation's"),
+        pytest.param(
+            OTHER_KEY, KEY, {OTHER_KEY: "charge_disputed"}, [OTHER_KEY], "failed", id="its own, which refuses"
+        ),
+        pytest.param(OTHER_KEY, KEY, {}, [OTHER_KEY, KEY], "failed", id="neither"),
     ],
 )
 def test_a_refund_is_made_by_the_account_that_took_the_payment(
-    till: Till, monkeypatch: pytest.MonkeyPatch, answers: dict[str, str | None], keys: list[str], status: str
+    till: Till,
+    monkeypatch: pytest.MonkeyPatch,
+    own_key: str | None,
+    default_key: str | None,
+    answers: dict[str, str | None],
+    keys: list[str],
+    status: str,
 ) -> None:
+    """The account of the organization, or of the installation for payments that are older."""
     keys_used: list[str] = []
 
     class Account:
@@ -218,9 +228,10 @@ def test_a_refund_is_made_by_the_account_that_took_the_payment(
             return RefundResult(claimed, RefundOutcome.REFUSED if reason else RefundOutcome.REFUNDED, "re_1", reason)
 
     monkeypatch.setattr("booking_server.adapters.stripe.StripeGateway", Account)
-    configure(till.world, api_key=OTHER_KEY)
+    if own_key:
+        configure(till.world, api_key=own_key)
     booking_id = till.with_refund()
-    run(refund_job(Settings(stripe_api_key=KEY), till.world.database, till.world.installation))
+    run(refund_job(Settings(stripe_api_key=default_key), till.world.database, till.world.installation))
     assert (keys_used, till.refund(booking_id)["status"]) == (keys, status)
 
 
