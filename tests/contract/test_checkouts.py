@@ -104,6 +104,32 @@ def test_a_payment_that_stripe_refuses_releases_the_seats(api: Api, ledger: Ledg
     assert world.examine() == []
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "refusal", "reason"),
+    [
+        pytest.param(402, "card_declined", (409, "conflict"), "payment_refused", id="for good"),
+        pytest.param(400, "lock_timeout", (503, "service_unavailable"), "(lock_timeout)", id="another request"),
+        pytest.param(401, None, (503, "service_unavailable"), "(http_401)", id="the key"),
+    ],
+)
+def test_an_error_of_stripe_refuses_the_payment_or_asks_for_another_request(
+    api: Api,
+    ledger: Ledger,
+    departure: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
+    code: str | None,
+    refusal: tuple[int, str],
+    reason: str,
+) -> None:
+    error = {"type": "card_error" if status == 402 else "invalid_request_error", "code": code}
+    monkeypatch.setattr(ledger, "in_between", (status, json.dumps({"error": error}).encode()))
+    answer = api.post("/checkouts", checkout_body(departure))
+    assert (error_of(answer), reason in answer.text) == (refusal, True)
+    assert ("Stripe refuses the key of an organization" in caplog.text) == (status == 401)
+
+
 def test_nothing_left_to_pay_is_confirmed_at_once_without_stripe(api: Api, ledger: Ledger, departure: str) -> None:
     _, code = Operations(api.world).issue(TOTAL)
     checkout = create(api, departure, gift_card_code=code)
