@@ -340,6 +340,14 @@ def test_a_smaller_party_takes_no_fewer_seats_than_none() -> None:
     assert changed(row(guests=priced([("adult", 2)]).guests), [("adult", 1)], at=wider, seats=2).seats == 0
 
 
+def test_guests_of_a_tier_no_longer_sold_all_stay() -> None:
+    before, without = row(guests=priced([("adult", 1)]).guests), leaving(price_tiers=orjson.dumps([FAMILY]).decode())
+    for guests, field in (([("adult", 2)], "guests.0.tier_id"), ([("family", 1)], "guests")):
+        with pytest.raises(Unprocessable) as refusal:
+            changed(before, guests, at=without)
+        assert [(detail.field, detail.reason) for detail in refusal.value.details] == [(field, "unknown_tier")]
+
+
 def test_an_add_on_no_longer_sold_stays_and_gets_no_more() -> None:
     order, without = priced([("adult", 2)], [("drysuit", 2)]), leaving(add_ons="[]")
     before = row(guests=order.guests, add_ons=order.add_ons)

@@ -112,6 +112,16 @@ def test_a_table_that_stays_in_use_ends_the_upgrade(
     assert revisions.current(url) == own_head
 
 
+def test_an_upgrade_of_sqlite_that_fails_changes_nothing(
+    new_database_url: Callable[[str], str], release: Release
+) -> None:
+    url, own_head = new_database_url("sqlite"), revisions.head()
+    release(TABLE, "raise ZeroDivisionError")
+    with pytest.raises(ZeroDivisionError):
+        migrate.upgrade(url)
+    assert (revisions.current(url), migrate.differences(url)) == (own_head, [])
+
+
 def test_bookings_go_on_while_the_schema_is_upgraded(url: str, release: Release) -> None:
     settings = Settings(database_url=url, secret_key=SECRET, rate_limit=None)
     clock = FixedClock(system_clock())

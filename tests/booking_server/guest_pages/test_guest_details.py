@@ -13,7 +13,7 @@ import pytest
 from support.api.api import Api
 from support.browser.guest_pages import Guest, text_of
 from support.browser.pseudo_locale import letters_left, use_pseudo_locale, visible
-from support.world.world import DAY, FixedClock
+from support.world.world import DAY, NOON, FixedClock
 
 from booking_core.base.errors import NotFound
 from booking_core.base.guest_links import GIFT_CARD_PURPOSE, Opened, gift_card_link
@@ -285,15 +285,18 @@ def test_the_page_of_a_gift_card_shows_its_code_and_balance(api: Api) -> None:
     assert "Guthaben" in text_of(api.client.get(f"{path}?lang=de"))
     (card,) = api.world.rows(tables.gift_cards)
     api.world.change(tables.gift_cards, card["id"], balance_minor=12300)
-    assert "Balance 123.00 NOK" in text_of(api.client.get(path))
+    api.world.change(tables.gift_cards, card["id"], valid_from=NOON, expires_at=NOON + 1)
+    page_text = text_of(api.client.get(path))
+    assert code in page_text
+    assert "Balance 123.00 NOK" in page_text
 
 
 @pytest.mark.parametrize(
     ("change", "text"),
     [
         ({"deactivated_at": 1}, "is not active"),
-        ({"expires_at": 1}, "has expired"),
-        ({"valid_from": 1 << 52}, "is not valid yet"),
+        ({"expires_at": NOON}, "has expired"),
+        ({"valid_from": NOON + 1}, "is not valid yet"),
     ],
 )
 def test_an_unusable_gift_card_has_a_notice_and_no_code(api: Api, change: dict[str, Any], text: str) -> None:

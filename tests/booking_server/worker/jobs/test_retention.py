@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from support.databases import due
 from support.world.creating import create, created
 from support.world.hooks import follow, queue_rows
 from support.world.mails import Mails
@@ -86,6 +87,18 @@ def test_each_kind_is_deleted_after_its_retention(world: World) -> None:
     world.clock.advance(60 * DAY)
     assert turn(job) == 3
     assert sizes(world) == {"deliveries": 0, "idempotency": 0, "events": 0, "webhook_endpoints": 0, "bookings": 1}
+
+
+def test_a_row_is_old_when_its_retention_has_passed_and_not_before(world: World) -> None:
+    book(world)
+    job, start = make_job(world), world.clock()
+
+    def old_kinds(at: int) -> set[str]:
+        job.at = at
+        return world.database.read(lambda tx: {kind.name for kind in job.kinds if due.organizations(tx, kind)})
+
+    assert [old_kinds(start + 30 * DAY + more) for more in (0, 1)] == [set(), {"stored_answers"}]
+    assert [old_kinds(start + 90 * DAY + more) for more in (0, 1)] == [{"stored_answers"}, {"stored_answers", "events"}]
 
 
 def test_full_batches_are_followed_by_a_short_pause(world: World) -> None:
