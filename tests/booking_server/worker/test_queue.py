@@ -16,6 +16,7 @@ from support.world.hooks import Hooks, queue_rows
 from support.world.world import HOUR, SECRET, FixedClock, World, make_world
 
 from booking_core import webhooks
+from booking_core.base import tokens
 from booking_core.base.clock import MINUTE
 from booking_core.base.errors import Unavailable
 from booking_core.base.settings import Settings
@@ -25,7 +26,7 @@ from booking_core.models.webhooks import AttemptError, DeliveryRecover, WantedSt
 from booking_core.upkeep import doctor
 from booking_core.webhooks import ClaimedDelivery, Step, recovering
 from booking_server.adapters.webhook_client import Sent
-from booking_server.worker import loops
+from booking_server.worker import deliveries, loops
 from booking_server.worker.deliveries import DeliveryLoop, Pauses
 from booking_server.worker.process import running
 from booking_server.worker.queue import UPKEEP_EVERY as EVERY
@@ -208,20 +209,24 @@ def test_deliveries_go_on_while_a_step_of_the_upkeep_waits(alone: World, monkeyp
         return []
 
     monkeypatch.setattr(webhooks, "upkeep_steps", wait)
+    monkeypatch.setattr(deliveries, "POLL_S", 3600)
 
     class Receiver(FakeSender):
         reached = asyncio.Event()
 
         async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
-            self.reached.set()
-            return await super().send(url, headers, body)
+            sent = await super().send(url, headers, body)
+            if len(self.requests) == 2:
+                self.reached.set()
+            return sent
 
     async def work() -> None:
         receiver = Receiver()
         busy = worker_of(alone, receiver)
         async with running(busy, receiver), asyncio.timeout(60):
             assert await asyncio.to_thread(waits.wait, 30)
-            await asyncio.to_thread(hooks.publish)
+            # The second one waits for the result of the first, which wakes the loop.
+            await asyncio.to_thread(hooks.publish, tokens.new_id(), times=2)
             busy.wake()
             await receiver.reached.wait()
             assert not released.is_set()
