@@ -126,6 +126,8 @@ def test_a_new_endpoint_is_shown_with_its_secret(api: Api) -> None:
         "former_secrets": [],
         "secret": endpoint["secret"],
     }
+    row = api.world.row(tables.webhook_endpoints, endpoint["id"])
+    assert (row["last_timed_out"], row["warned_hours"]) == (0, 0)
 
 
 def test_the_secret_is_shown_once(api: Api) -> None:

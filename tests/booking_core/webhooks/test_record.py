@@ -63,10 +63,15 @@ def test_a_failure_queues_the_next_attempt(hooks: Hooks, clock: FixedClock, erro
     assert bool(state["last_timed_out"]) == (error is AttemptError.TIMEOUT)
 
 
-def test_waits_are_a_setting(hooks: Hooks, clock: FixedClock) -> None:
+@pytest.mark.parametrize(
+    ("options", "waits"),
+    [({}, (60, 300, 1800, 7200, 28800)), ({"retry_delays_s": (1, 2, 3, 4, 5)}, (1, 2, 3, 4, 5))],
+    ids=["documented", "other"],
+)
+def test_waits_are_a_setting(hooks: Hooks, clock: FixedClock, options: dict[str, Any], waits: tuple[int, ...]) -> None:
     hooks.endpoint(events=1)
-    for wait in (1, 2, 3, 4, 5):
-        hooks.fail(hooks.one(), retry_delays_s=(1, 2, 3, 4, 5))
+    for wait in waits:
+        hooks.fail(hooks.one(), **options)
         assert hooks.delivery()["next_attempt_at"] == clock() + wait * SECOND
         clock.advance(wait * SECOND)
 

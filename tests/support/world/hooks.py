@@ -13,7 +13,6 @@ from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement
 from booking_core.models.events import EventType
-from booking_core.models.limits import WEBHOOK_WAITS_S
 from booking_core.models.pages import Order
 from booking_core.models.webhooks import AttemptError, WantedStatus, WebhookEndpointChange
 from booking_core.records import events
@@ -142,11 +141,7 @@ class Hooks:
         return claimed
 
     def record(self, *attempts: DeliveryResult, **options: Any) -> None:
-        arguments: dict[str, Any] = {
-            "retry_delays_s": WEBHOOK_WAITS_S,
-            "disable_after_s": 72 * 3600,
-            "jitter": lambda: 0.0,
-        } | options
+        arguments: dict[str, Any] = {"jitter": lambda: 0.0} | options
         self.database.write(lambda tx: webhooks.record(tx, attempts, **arguments))
 
     def result(

@@ -22,8 +22,6 @@ from booking_core.records import retention_clock
 from booking_core.records.retention_clock import CATCH_UP, Measured, moved
 from booking_server.worker.jobs.retention import RetentionJob
 
-RETENTION = {"delivery_retention_days": 30, "event_retention_days": 90, "idempotency_retention_days": 30}
-
 
 @pytest.fixture
 def world(alone: World) -> World:
@@ -31,7 +29,7 @@ def world(alone: World) -> World:
 
 
 def settings(world: World) -> Settings:
-    return Settings(database_url=str(world.database.url), secret_key=SECRET, **RETENTION)
+    return Settings(database_url=str(world.database.url), secret_key=SECRET)
 
 
 def make_job(world: World, **options: Any) -> RetentionJob:
