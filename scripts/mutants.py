@@ -45,7 +45,7 @@ SECONDS, LINES, RESULTS = (ROOT / "build" / f"mutants{end}" for end in ("-second
 KILLED, SURVIVED, TIMEOUT, UNREACHED = RESULT_NAMES = "killed", "survived", "timeout", "unreached"
 KILLED_MIN = 0.9
 UNCHANGED = -1
-SECONDS_MAX = 3.0
+SECONDS_MAX = 10.0
 """The CPU seconds that the tests of one mutant may take in all, without the mutant: a third for the nearest tests."""
 _FEW = 10  # so few tests reach a line whose result is remembered: others use the result
 _CONTEXT = 60
