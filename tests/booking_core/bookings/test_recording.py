@@ -47,6 +47,14 @@ def outcome(ops: Operations, booking_id: str) -> payments.MoneyOutcome:
     return ops.world.database.read(lambda tx: payments.outcome_of(tx, ops.world.org, booking_id))
 
 
+@pytest.mark.parametrize(("discount", "is_due"), [(TOTAL - 1, True), (TOTAL, False)], ids=["something", "nothing"])
+def test_an_invoice_is_due_if_there_is_something_to_pay(
+    ops: Operations, departure: str, discount: int, is_due: bool
+) -> None:
+    booking = ops.book(departure, payment=PaymentMode.INVOICE, discount_minor=discount)
+    assert ops.booking(booking["id"])["invoice_due"] == is_due
+
+
 # Recorded --------------------------------------------------------------------------------------------------------
 
 
