@@ -2,7 +2,8 @@
 
     python -m scripts.mutants                 all mutants of the modules in mutants.toml, which decide
     python -m scripts.mutants --only pricing  mutants of the modules with the word in their paths
-    python -m scripts.mutants --sample 300    random mutants of the core and the server; --seed 2 for others
+    python -m scripts.mutants --sample 300 --seconds 10
+                                              random mutants of the core and the server; --seed 2 for others
 
 A run of the tests under coverage writes which tests reach a line. A process that has collected the tests then forks for
 each mutant, swaps the code of its function, and runs the nearest and the quickest of its tests until one fails. The
@@ -45,8 +46,6 @@ SECONDS, LINES, RESULTS = (ROOT / "build" / f"mutants{end}" for end in ("-second
 KILLED, SURVIVED, TIMEOUT, UNREACHED = RESULT_NAMES = "killed", "survived", "timeout", "unreached"
 KILLED_MIN = 0.9
 UNCHANGED = -1
-SECONDS_MAX = 10.0
-"""The CPU seconds that the tests of one mutant may take in all, without the mutant: a third for the nearest tests."""
 _FEW = 10  # so few tests reach a line whose result is remembered: others use the result
 _CONTEXT = 60
 """The characters of a long statement that are shown before and after the change."""
@@ -226,7 +225,9 @@ def _statements() -> list[dict[str, object]]:
 class Reach:
     """The tests of each mutant."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds_max: float) -> None:
+        self.seconds_max = seconds_max
+        """The CPU seconds that the tests of one mutant may take in all, without the mutant: a third for the nearest."""
         self.start_s = math.inf
         """The CPU seconds of an import and the tests of one mutant, as measured without a mutant."""
         self.seconds: dict[str, float] = json.loads(SECONDS.read_text())
@@ -250,9 +251,11 @@ class Reach:
         """Return tests that reach the line, or a line with a name that it assigns: the nearest, and the quickest."""
         if mutant not in self._tests:
             reached = self._reached(mutant)
-            nearest = self._quickest(_nearest(reached, mutant.path), SECONDS_MAX / 3)
+            nearest = self._quickest(_nearest(reached, mutant.path), self.seconds_max / 3)
             on_sqlite = {test for test in reached if not re.search(r"\[postgresql[]-]", test)}
-            self._tests[mutant] = list(dict.fromkeys([*nearest, *self._quickest(on_sqlite or reached, SECONDS_MAX)]))
+            self._tests[mutant] = list(
+                dict.fromkeys([*nearest, *self._quickest(on_sqlite or reached, self.seconds_max)])
+            )
         return self._tests[mutant]
 
     def _reached(self, mutant: Mutant) -> Set[str]:
@@ -381,9 +384,9 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-def try_all(mutants: Sequence[Mutant]) -> dict[Mutant, str]:
+def try_all(mutants: Sequence[Mutant], reach: Reach) -> dict[Mutant, str]:
     """Return the result of each mutant. The file of the results grows during the run."""
-    reach, by_number = Reach(), {(mutant.path, mutant.number): mutant for mutant in mutants}
+    by_number = {(mutant.path, mutant.number): mutant for mutant in mutants}
     later = {mutant for mutant in mutants if reach.needs_import(mutant)}
     started_s = _cpu_s()
     if try_import(replace(next(filter(reach.tests, mutants)), number=UNCHANGED), reach) != SURVIVED:
@@ -464,6 +467,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="a word in the paths of the modules")
     parser.add_argument("--sample", type=int, help="so many random mutants of the core and the server")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
+    parser.add_argument("--seconds", type=float, default=3.0, help="CPU time of the tests of one mutant")
     parser.add_argument("--same-tests", action="store_true", help="do not look again for the tests that reach a line")
     options = parser.parse_args()
     patterns = SETTINGS["sampled" if options.sample else "deciding"]
@@ -477,7 +481,7 @@ def main() -> None:
         if not (options.same_tests and SECONDS.exists()):
             forked(lambda: write_tests(SETTINGS["tests"]))
         load_libraries()
-        results = try_all(mutants)
+        results = try_all(mutants, Reach(options.seconds))
     share = report(results, SETTINGS["accepted"])
     for key in (wrong := idle(results, SETTINGS["accepted"]) if not options.sample else []):
         say(f"accepted, but no survivor: {key}")
