@@ -8,6 +8,7 @@ import orjson
 
 from booking_core.base.clock import Zone
 from booking_core.base.errors import BookingError, Conflict
+from booking_core.base.packed_json import packed_json
 from booking_core.catalogue import departures
 from booking_core.models.bookings import REFUNDABLE, BookingStatus, PaymentSource, PaymentStatus
 from booking_core.models.money import money_json
@@ -161,12 +162,12 @@ def _totals(currency: str, subtotal: int, discount: int, gift_card: int, total: 
         "gift_card": money_json(gift_card, currency),
         "total": money_json(total, currency),
     }
-    return orjson.Fragment(orjson.dumps(totals))
+    return orjson.Fragment(packed_json(totals))
 
 
 @lru_cache(_RENDERED_MAX)
 def _payment(method: str, source: str, status: str) -> orjson.Fragment:
-    return orjson.Fragment(orjson.dumps({"method": method, "source": source, "status": status}))
+    return orjson.Fragment(packed_json({"method": method, "source": source, "status": status}))
 
 
 def present(row: BookingRow, zone: Zone, terms: bytes, manage: str | None = None) -> dict[str, Any]:

@@ -7,11 +7,10 @@ of `created_at` (decisions/0028).
 from functools import lru_cache
 from typing import NamedTuple
 
-import orjson
-
 from booking_core import payments
 from booking_core.base.clock import Zone
 from booking_core.base.context import Organization
+from booking_core.base.packed_json import packed_json
 from booking_core.bookings import rules
 from booking_core.bookings.store import BookingWithPayment
 from booking_core.models.bookings import BookingStatus
@@ -78,4 +77,4 @@ def _render(
         "late_percent": late_percent,
         "guest_until": zone.iso_or_none(guest_until),
     }
-    return orjson.dumps(terms)
+    return packed_json(terms)

@@ -9,6 +9,7 @@ import orjson
 
 from booking_core.base.clock import HOUR, MINUTE, Zone
 from booking_core.base.errors import Unprocessable
+from booking_core.base.packed_json import packed_json
 from booking_core.catalogue.experiences import Tier, advertised_minor, tiers
 from booking_core.models.departures import DepartureStatus
 from booking_core.models.limits import AVAILABILITY_DAYS_DEFAULT, WINDOW_DAYS_MAX
@@ -155,7 +156,7 @@ def _is_past_closing(row: tuple[Any, ...], organization_hours: int, at: int) -> 
 @lru_cache(_RENDERED_MAX)
 def _render(row: tuple[Any, ...], zone: Zone, organization_hours: int, is_past_closing: bool) -> orjson.Fragment:
     """Return a departure as JSON. Most rows of a page are the same as when they were last read."""
-    return orjson.Fragment(orjson.dumps(_present(row, zone, organization_hours, is_past_closing)))
+    return orjson.Fragment(packed_json(_present(row, zone, organization_hours, is_past_closing)))
 
 
 def _present(row: tuple[Any, ...], zone: Zone, organization_hours: int, is_past_closing: bool) -> dict[str, Any]:

@@ -2,10 +2,9 @@
 
 from functools import lru_cache
 
-import orjson
-
 from booking_core import organizations
 from booking_core.base.context import CallerKey, Organization
+from booking_core.base.packed_json import packed_json
 from booking_core.models.organizations import Me
 from booking_core.organizations import keys
 from booking_server.api.dependencies import AnyCaller, ApiRouter, Lane, runs_in
@@ -28,6 +27,6 @@ def get_me(caller: AnyCaller) -> object:
 # Both are the same ones again and again, and nothing else is shown.
 @lru_cache(maxsize=1024)
 def _body(organization: Organization, key: CallerKey) -> bytes:
-    return orjson.dumps(
+    return packed_json(
         {"organization": organizations.present(organization), "key": keys.present(key, organization.zone)}
     )
