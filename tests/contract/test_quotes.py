@@ -38,8 +38,12 @@ def test_a_quote_has_the_totals_of_the_booking_and_holds_nothing(api: Api, depar
 def test_a_quote_takes_the_body_of_a_booking(api: Api, departure: str) -> None:
     body = booking_body(departure, note="Window seats", metadata={"channel": "acme"}, external_reference="A-1")
     assert api.call("POST", "/bookings/quote", json=body).json()["allowed"] is True
-    with_key = api.post("/bookings/quote", body)
+    with_key = api.post("/bookings/quote", body, key="order-00000001")
     assert "Idempotent-Replayed" not in with_key.headers
+    assert (with_key.json()["allowed"], with_key.json()["booking_id"]) == (True, None)
+    booking = api.post("/bookings", body, key="order-00000001").json()
+    again = api.post("/bookings/quote", body, key="order-00000001").json()
+    assert (again["allowed"], again["refusals"], again["booking_id"]) == (True, [], booking["id"])
     assert error_of(api.call("POST", "/bookings/quote", json=body | {"guests": []})) == (400, "validation_failed")
     assert error_of(api.call("POST", "/bookings/quote", json={})) == (400, "validation_failed")
 

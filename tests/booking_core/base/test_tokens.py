@@ -6,7 +6,7 @@ import random
 import re
 import uuid
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -199,6 +199,23 @@ def test_fewer_bytes_are_weak_in_every_form(size: int) -> None:
 def test_nine_different_characters_are_enough() -> None:
     assert is_strong("012345678" * 8)
     assert not is_strong("01234567" * 8)
+
+
+@pytest.mark.parametrize(
+    ("key_ids", "neighbours_open", "missing"),
+    [
+        ("a", False, {"a"}),
+        ("a", True, set()),
+        ("aab", True, {"a"}),
+        ([None, None], True, set()),
+        ([None], False, {None}),
+    ],
+    ids=["none opens", "one is damaged", "two name a key", "some name no key", "none opens or names a key"],
+)
+def test_a_secret_key_is_missing_or_a_value_is_damaged(
+    key_ids: Iterable[str | None], neighbours_open: bool, missing: set[str | None]
+) -> None:
+    assert tokens.missing_key_ids(key_ids, neighbours_open=neighbours_open) == missing
 
 
 @pytest.mark.parametrize("key", WEAK)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.databases import due
 from support.serving.threads import together
 from support.world.world import DAY, HOUR, NOON, World
 
@@ -295,3 +296,12 @@ def test_a_key_is_shown_as_the_wire_has_it(world: World) -> None:
 def test_the_stored_row_holds_no_plain_text(world: World) -> None:
     key, text = create(world)
     assert text[12:] not in str(world.row(tables.api_keys, key.id))
+
+
+def test_staff_is_warned_of_a_key_a_week_before_it_expires(world: World) -> None:
+    key, _ = create(world, expires_at=world.clock() + 7 * DAY + 1)
+    assert due.warn_of_keys(world) == 0
+    world.clock.advance(1)
+    assert [due.warn_of_keys(world), due.warn_of_keys(world)] == [1, 0]
+    (mail,) = world.rows(tables.effects)
+    assert (mail["kind"], mail["subject_id"]) == ("staff_key_expiring_mail", key.id)
