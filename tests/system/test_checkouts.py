@@ -44,7 +44,10 @@ def test_a_payment_whose_webhook_was_lost_still_books(api: Api, running: Ledger,
         unpaid = api.post("/checkouts", checkout_body(departure, 1)).json()
         running.pay(paid["payment"]["intent_id"])
         world.clock.advance(29 * MINUTE)
+        due = [intent_row(world, checkout["id"])["check_at"] for checkout in (paid, unpaid)]
+        assert max(due) <= world.clock()
         checkouts.check_payments(world, running)
+        assert intent_row(world, unpaid["id"])["check_at"] > world.clock(), "it was looked up, too"
     ops = Operations(world)
     assert (ops.booking(paid["id"])["status"], ops.booking(unpaid["id"])["status"]) == ("confirmed", "pending")
     world.clock.advance(2 * MINUTE)

@@ -3,8 +3,8 @@
 import json
 from datetime import date
 
+import orjson
 import pytest
-from orjson import dumps as json_of
 from support.world.world import ADULT, DAY, FAMILY, HOUR, NOON
 
 from booking_core.base.clock import MINUTE, SECOND, zone
@@ -111,7 +111,7 @@ def test_json_of_a_departure_follows_its_row_and_its_closing() -> None:
         (OSLO, 0, NOON - 4 * HOUR + 6 * SECOND),
         (zone("Asia/Tokyo"), 2, NOON),
     ] * 2:
-        rendered = [json.loads(json_of(fragment)) for fragment in map(rules.renderer(*place), rows)]
+        rendered = [json.loads(orjson.dumps(fragment)) for fragment in map(rules.renderer(*place), rows)]
         assert rendered == list(map(rules.presenter(*place), rows))
 
 
